@@ -1,0 +1,39 @@
+/* Counters and histograms in memory that all processes of the server share, made by the master before its first fork. A process that
+ * dies takes nothing with it, so no counter goes down.
+ *
+ * The rows come from the program's metrics.def:
+ *     COUNTER(jobs_total, "Jobs finished", "kind,outcome", "boot|turn,done|failed|dead")
+ *     GAUGE(streams_open, "Followers connected now", NULL, NULL)
+ *     HISTOGRAM(boot_seconds, "Session boot", NULL, NULL, "0.01 0.05 0.1 0.5 1 5 30")
+ * Labels are closed sets, so a counter is an index into an array. */
+#ifndef COMMON_COUNTERS_H
+#define COMMON_COUNTERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/arena.h"
+
+enum counter_type { COUNTER_TOTAL, COUNTER_GAUGE, COUNTER_HISTOGRAM };
+
+struct counter_family {
+    const char *name;
+    const char *help;
+    enum counter_type type;
+    const char *labels;      /* "handler,method", or NULL */
+    const char *values;      /* per label its values: "a|b,GET|POST"; a family may instead be sized by counters_resize */
+    const char *buckets;     /* histograms: upper bounds, ascending, without +Inf */
+};
+
+/* Map the memory for `count` families. Once, before any fork. Aborts when it can't. */
+void counters_open(const struct counter_family *families, size_t count);
+/* Add to the sample at `labels` (indexes into each label's values, in order; -1 entries and out of range are dropped). */
+void counter_add(size_t family, const int *labels, int64_t amount);
+/* One observation of a histogram, in its unit. */
+void counter_observe(size_t family, const int *labels, double value);
+/* The index of `value` among the values of a family's label, or -1. */
+int counter_label(size_t family, size_t label, const char *value);
+/* Everything in the Prometheus text format 0.0.4. Samples that were never touched are left out, but for families without labels. */
+void counters_text(struct buffer *out);
+
+#endif

@@ -1,0 +1,99 @@
+/* Field tables of the messages: see messages.h. */
+#include "common/messages.h"
+
+#define ID(owner)                                                                                  \
+    {                                                                                              \
+        TEXT(owner, sandbox), .min = 36, .max = 36, .pattern = SANDBOX_ID_PATTERN                  \
+    }
+#define PATH(owner)                                                                                \
+    {                                                                                              \
+        TEXT(owner, path), .min = 1, .max = 4095                                                   \
+    }
+
+static const struct field nothing_fields[] = {};
+SCHEMA(nothing);
+
+static const struct field create_fields[] = {ID(create)};
+SCHEMA(create);
+
+static const struct field start_fields[] = {
+    ID(start),
+    {TEXT(start, image), .min = 1, .max = 128, .pattern = "[a-z0-9][a-z0-9._-]*"},
+    {TEXT(start, hostname), .min = 1, .max = 63, .pattern = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"},
+    {NUMBER(start, memory_bytes), .min = 16 << 20, .max = INT64_C(1) << 42},
+    {NUMBER(start, pids), .min = 8, .max = 32768},
+    {NUMBER(start, cpu_percent), .min = 1, .max = 25600},
+    {NUMBER(start, tmp_bytes), .min = 1 << 20, .max = INT64_C(1) << 40},
+};
+SCHEMA(start);
+
+static const struct field exec_fields[] = {
+    ID(exec),
+    {TEXTS(exec, argv), .min = 1, .max = 256},
+    {TEXTS(exec, environment), .max = 1024},
+    {TEXT(exec, directory), .min = 1, .max = 4095},
+    {NUMBER(exec, timeout_ms), .min = 1, .max = 3600 * 1000},
+};
+SCHEMA(exec);
+
+static const struct field exec_result_fields[] = {
+    {NUMBER(exec_result, exit_code), .max = 255}, {NUMBER(exec_result, signal), .max = 64},
+    {FLAG(exec_result, timed_out)},               {FLAG(exec_result, oom_killed)},
+    {NUMBER(exec_result, duration_ms)},
+};
+SCHEMA(exec_result);
+
+static const struct field stop_fields[] = {ID(stop)};
+SCHEMA(stop);
+
+static const struct field destroy_fields[] = {ID(destroy)};
+SCHEMA(destroy);
+
+static const struct field status_fields[] = {ID(status)};
+SCHEMA(status);
+
+static const struct field sandbox_status_fields[] = {
+    {NUMBER(sandbox_status, state), .min = 1, .max = 8},
+    {TEXT(sandbox_status, boot), .max = 64, .nullable = true},
+};
+SCHEMA(sandbox_status);
+
+static const struct field list_fields[] = {ID(list)};
+SCHEMA(list);
+
+static const struct field sandbox_entry_fields[] = {
+    ID(sandbox_entry),
+    {NUMBER(sandbox_entry, state), .min = 1, .max = 8},
+};
+SCHEMA(sandbox_entry);
+
+static const struct field file_list_fields[] = {ID(file_list), PATH(file_list)};
+SCHEMA(file_list);
+
+static const struct field file_entry_fields[] = {
+    {TEXT(file_entry, name), .min = 1, .max = 255}, {NUMBER(file_entry, mode)},
+    {NUMBER(file_entry, size)},                     {NUMBER(file_entry, uid)},
+    {NUMBER(file_entry, gid)},                      {NUMBER(file_entry, modified_ns)},
+};
+SCHEMA(file_entry);
+
+static const struct field file_open_fields[] = {ID(file_open), PATH(file_open)};
+SCHEMA(file_open);
+
+static const struct field file_info_fields[] = {
+    {NUMBER(file_info, size)}, {NUMBER(file_info, mode)}, {NUMBER(file_info, modified_ns)}};
+SCHEMA(file_info);
+
+static const struct field file_create_fields[] = {
+    ID(file_create), PATH(file_create), {NUMBER(file_create, mode), .max = 0777}};
+SCHEMA(file_create);
+
+static const struct field file_commit_fields[] = {ID(file_commit)};
+SCHEMA(file_commit);
+
+static const struct field file_remove_fields[] = {
+    ID(file_remove), PATH(file_remove), {FLAG(file_remove, recursive)}};
+SCHEMA(file_remove);
+
+static const struct field directory_make_fields[] = {ID(directory_make), PATH(directory_make)};
+SCHEMA(directory_make);
