@@ -68,11 +68,12 @@ struct field {
     bool optional;            /* the key may be absent (a fallback implies it) */
     bool nullable;            /* null is taken, and may be answered */
     enum field_shape shape;
-    int64_t min, max;         /* NUMBER, REAL, NUMBERS: the values'. TEXT: code points. TEXTS, LIST, MAP: items. Both 0: no bound */
+    int64_t min, max;         /* NUMBER, REAL, NUMBERS: the values'. TEXT: code points. TEXTS, LIST, MAP: items. Both 0: no bound;
+                               * max 0 with a positive min: no upper bound */
     double above;             /* REAL: with `exclusive`, the value is > above */
     bool exclusive;
     const char *choices;      /* TEXT, TEXTS: "proxy|litellm|openai" */
-    const char *pattern;      /* TEXT, TEXTS: a POSIX extended regular expression that the whole text matches */
+    const char *pattern;      /* TEXT, TEXTS: a POSIX extended regular expression that the whole text matches; it sees bytes */
     field_check *check;       /* TEXT, TEXTS, keys of a MAP: what a pattern can't say */
     const char *fallback;     /* JSON used when the key is absent; also when null came and the field is not nullable but
                                * `null_is_fallback` is set */
@@ -99,6 +100,20 @@ struct schema {
     const char *(*check)(const void *value, const char **field);
     bool closed;              /* unknown keys are refused (the default is to ignore them) */
 };
+
+/* Whether the whole of `text` matches. Compiled once in a process; any thread. A pattern that does not compile aborts. */
+bool field_matches(const char *pattern, const char *text);
+/* Whether `text` is one of `choices` ("a|b|c"). */
+bool field_chooses(const char *choices, const char *text);
+/* How `min` and `max` bound a value (of NUMBER and REAL) or a count (of the others). */
+static inline bool field_has_min(const struct field *field)
+{
+    return field->min || field->max;
+}
+static inline bool field_has_max(const struct field *field)
+{
+    return field->max || field->min < 0;
+}
 
 /* Defines `schema_NAME` from `struct NAME` and `NAME_fields`. */
 #define SCHEMA(owner)                                                                              \

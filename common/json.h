@@ -1,4 +1,4 @@
-/* JSON (RFC 8259), strictly: one pass checks and tokenises, then field tables read the tokens.
+/* JSON (RFC 8259), strictly: one pass checks the whole text, then field tables read it.
  *
  * Why not cJSON for what comes from outside: it keeps numbers as doubles (2^53), takes duplicate keys, and its depth is fixed
  * when it is compiled. Never linked into the supervisor.

@@ -4,14 +4,14 @@
 /* Handlers and schemas are declared by the table that names them. */
 #define ROOM(title)
 #define NO_QUERY
-#define QUERY(schema) extern const struct schema schema_##schema;
+#define QUERY(row) extern const struct schema schema_##row;
 #define NO_BODY
-#define JSON_BODY(schema) extern const struct schema schema_##schema;
+#define JSON_BODY(row) extern const struct schema schema_##row;
 #define UPLOAD
-#define OK(schema) extern const struct schema schema_##schema;
-#define LIST(schema) extern const struct schema schema_##schema;
-#define CREATED(schema) extern const struct schema schema_##schema;
-#define ACCEPTED(schema) extern const struct schema schema_##schema;
+#define OK(row) extern const struct schema schema_##row;
+#define LIST(row) extern const struct schema schema_##row;
+#define CREATED(row) extern const struct schema schema_##row;
+#define ACCEPTED(row) extern const struct schema schema_##row;
 #define NOTHING
 #define BYTES
 #define EVENTS
@@ -38,14 +38,14 @@
 #undef TEXT
 
 #define NO_QUERY NULL
-#define QUERY(schema) &schema_##schema
+#define QUERY(row) &schema_##row
 #define NO_BODY BODY_NONE, NULL
-#define JSON_BODY(schema) BODY_JSON, &schema_##schema
+#define JSON_BODY(row) BODY_JSON, &schema_##row
 #define UPLOAD BODY_UPLOAD, NULL
-#define OK(schema) 200, REPLY_ONE, &schema_##schema
-#define LIST(schema) 200, REPLY_MANY, &schema_##schema
-#define CREATED(schema) 201, REPLY_ONE, &schema_##schema
-#define ACCEPTED(schema) 202, REPLY_ONE, &schema_##schema
+#define OK(row) 200, REPLY_ONE, &schema_##row
+#define LIST(row) 200, REPLY_MANY, &schema_##row
+#define CREATED(row) 201, REPLY_ONE, &schema_##row
+#define ACCEPTED(row) 202, REPLY_ONE, &schema_##row
 #define NOTHING 204, REPLY_NOTHING, NULL
 #define BYTES 200, REPLY_BYTES, NULL
 #define EVENTS 200, REPLY_EVENTS, NULL
