@@ -4,6 +4,7 @@
 #define STORE_BUS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/error.h"
 
@@ -17,6 +18,7 @@ enum { BUS_MESSAGE_MAX = 128 * 1024 };
 struct bus_message {
     enum bus_kind kind;
     char session[37];
+    int64_t after;     /* BUS_DELTA: it comes behind the stored event with this seq, and before the next agent.message */
     const char *frame; /* BUS_DELTA */
     size_t length;
 };
@@ -28,6 +30,6 @@ int bus_receive_open(struct error *err);
 /* 1 with a message (frame valid until the next call on this thread), 0 when nothing is there. */
 int bus_receive(int socket, struct bus_message *message);
 /* Thread-safe. Waits at most 100 ms for a full receiver; says nothing when there is none. */
-void bus_send(enum bus_kind kind, const char *session, const char *frame, size_t length);
+void bus_send(enum bus_kind kind, const char *session, int64_t after, const char *frame, size_t length);
 
 #endif
