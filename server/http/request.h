@@ -68,6 +68,10 @@ struct response {
 };
 
 void response_header(struct response *res, const char *name, const char *value);
+/* The head of an answer without length or end, as the router would write it (status 200, every header of the router, Connection: close):
+ * for a socket that is handed over to the streamer, which writes it. */
+void response_stream_head(const struct request *req, const struct response *res, const char *content_type,
+                          struct buffer *out);
 
 /* The ways to answer. They return 0, so that a handler can end in `return respond(…)`. */
 
