@@ -28,7 +28,7 @@ void *arena_alloc(struct arena *arena, size_t size)
     size_t need = (size + 15) & ~(size_t)15;
     void *memory;
 
-    if (need < size)
+    if (size > SIZE_MAX / 2)
         abort();
     if (!block || block->size - block->used < need) {
         size_t room = need > BLOCK_SIZE ? need : BLOCK_SIZE;

@@ -29,7 +29,7 @@ static void fill(struct error *err, enum error_kind kind, const char *format, va
     cut_at_character(err->message, sizeof(err->message));
 }
 
-int error_set(struct error *err, enum error_kind kind, const char *format, ...)
+int(error_set)(struct error *err, enum error_kind kind, const char *format, ...)
 {
     va_list values;
 
@@ -39,7 +39,7 @@ int error_set(struct error *err, enum error_kind kind, const char *format, ...)
     return -1;
 }
 
-int error_set_errno(struct error *err, enum error_kind kind, const char *format, ...)
+int(error_set_errno)(struct error *err, enum error_kind kind, const char *format, ...)
 {
     int number = errno;
     char reason[128];
@@ -56,7 +56,7 @@ int error_set_errno(struct error *err, enum error_kind kind, const char *format,
     return -1;
 }
 
-int error_add_context(struct error *err, const char *format, ...)
+int(error_add_context)(struct error *err, const char *format, ...)
 {
     char old[sizeof(err->message)];
     size_t used;

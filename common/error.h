@@ -26,6 +26,15 @@ int error_set_errno(struct error *err, enum error_kind kind, const char *format,
     __attribute__((format(printf, 3, 4)));
 /* Put "step: " in front of the sentence; returns -1. */
 int error_add_context(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* So that the compiler sees the -1 as well, and knows that what success would have set is not read. */
+static inline int error_failed(int minus_one)
+{
+    (void)minus_one;
+    return -1;
+}
+#define error_set(...) error_failed((error_set)(__VA_ARGS__))
+#define error_set_errno(...) error_failed((error_set_errno)(__VA_ARGS__))
+#define error_add_context(...) error_failed((error_add_context)(__VA_ARGS__))
 /* The HTTP status of a kind; 500 for what it does not know. */
 int error_status(enum error_kind kind);
 /* The kind's name, as error.def spells it. */

@@ -2,7 +2,8 @@
  *
  *     LOG(INFO, "worker_started", V("pid", pid), V("address", text));
  *
- * Written with one write(2), so that lines of several processes do not mix. Values are escaped (control characters, bytes that
+ * Written with one write(2) of at most PIPE_BUF bytes, so that lines of several processes do not mix: a value is cut at 2 KiB, and
+ * what does not fit the line is left out, which "cut":true tells. Values are escaped (control characters, bytes that
  * are not UTF-8). Secrets have a type of their own (struct secret), which V does not take. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
