@@ -41,6 +41,7 @@ struct request {
 
     struct arena *arena;
     struct database *db;                   /* in a transaction that the router commits on 0 and rolls back on -1 */
+    struct pool *pool;                     /* where `db` comes from: for calls that borrow for themselves */
     struct sandbox_link *supervisor;       /* run/sandbox.h; this thread's own */
     struct exchange *exchange;
 };
