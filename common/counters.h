@@ -21,13 +21,15 @@ struct counter_family {
     const char *help;
     enum counter_type type;
     const char *labels;      /* "handler,method", or NULL */
-    const char *values;      /* per label its values: "a|b,GET|POST"; a family may instead be sized by counters_resize */
+    const char *values;      /* per label its values: "a|b,GET|POST"; samples: their product */
     const char *buckets;     /* histograms: upper bounds, ascending, without +Inf */
 };
 
-/* Map the memory for `count` families. Once, before any fork. Aborts when it can't. */
+/* Map the memory for `count` families, which must live as long as the process. Once, before any fork; aborts when it can't. Before
+ * it nothing is counted. */
 void counters_open(const struct counter_family *families, size_t count);
-/* Add to the sample at `labels` (indexes into each label's values, in order; -1 entries and out of range are dropped). */
+/* Add to the sample at `labels` (indexes into each label's values, in order; -1 and out of range are dropped, and so
+ * is a negative amount of a COUNTER). `labels` may be NULL for a family without. */
 void counter_add(size_t family, const int *labels, int64_t amount);
 /* One observation of a histogram, in its unit. */
 void counter_observe(size_t family, const int *labels, double value);
