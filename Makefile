@@ -39,7 +39,7 @@ CPPFLAGS += -I/usr/include/postgresql
 room = $(patsubst %.c,$(O)/%.o,$(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c))))
 
 $(O)/common.a: $(call room,common)
-$(O)/store.a:  $(call room,server/store) $(O)/sql/embedded.o
+$(O)/store.a:  $(call room,server/store)
 $(O)/http.a:   $(call room,server/http)
 $(O)/run.a:    $(call room,server/run)
 $(O)/api.a:    $(call room,server/api server/api/control server/api/network)
