@@ -7,7 +7,7 @@
 #include "http/follow.h"
 #include "http/gate.h"
 #include "http/request.h"
-#include "http/router.h"
+#include "api/handlers.h"
 
 struct events_cursor {
     int64_t after;
