@@ -1,7 +1,8 @@
 /* PostgreSQL: a pool of prepared connections, transactions, named queries.
  *
- * Connections are opened after the fork, never before. Each is prepared once: every query of sql/queries is prepared and its
- * columns compared with the field table of the struct that it fills; a difference stops the program. */
+ * Connections are opened after the fork, never before. A query is prepared when a connection first uses it. database_check, at the
+ * start of a program, prepares all of them and compares their columns with the field tables of the structs that they fill; a
+ * difference stops the program. */
 #ifndef STORE_DATABASE_H
 #define STORE_DATABASE_H
 
@@ -27,7 +28,7 @@ void database_return(struct database *db);
 void database_scope(struct database **db);
 #define auto_database __attribute__((cleanup(database_scope)))
 
-/* Compare every query with its struct on a fresh connection, and the schema version with ours. The start of every program. */
+/* Compare every query with its struct on a fresh connection, and the schema version with ours (ERR_CONFLICT). The start of every program. */
 int database_check(struct pool *pool, struct error *err);
 
 int database_begin(struct database *db, struct error *err);
@@ -37,6 +38,12 @@ void database_rollback(struct database *db);
 bool database_in_transaction(const struct database *db);
 /* After the commit of the current transaction followers of this session look at its log. */
 void database_touch(struct database *db, const char *session_id);
+
+/* The constraint (or unique index) that the last query of this connection violated, so that a handler can word its own 409; NULL
+ * when it failed otherwise or not at all. Valid until the next query. */
+const char *database_constraint(const struct database *db);
+/* The newest migration of this database (migrate_current() is ours). */
+int database_version(struct database *db, struct error *err);
 
 /* --- named queries --------------------------------------------------------------------------------------------------- */
 
