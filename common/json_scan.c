@@ -161,6 +161,16 @@ static int scan_string(struct scanner *s)
     return refuse(s, start, "Unterminated string starting at");
 }
 
+/* The first byte and what continues it, at most four; looks no further than the quote that must follow. */
+static size_t multibyte(const unsigned char *bytes)
+{
+    size_t length = 1;
+
+    while (length < 4 && (bytes[length] & 0xC0) == 0x80)
+        length++;
+    return length;
+}
+
 /* The next character of a checked string, raw or escaped; -1 at its closing quote (or a NUL). */
 static int32_t next_character(const char **at)
 {
@@ -199,7 +209,7 @@ static int32_t next_character(const char **at)
         ++*at;
         return *b;
     }
-    switch (utf8_length(b, strnlen(*at, 4))) {
+    switch (utf8_length(b, multibyte(b))) {
     case 2:
         *at += 2;
         return (b[0] & 0x1F) << 6 | (b[1] & 0x3F);
