@@ -24,8 +24,9 @@ struct words {
     size_t count;
 };
 
-/* The samples of a family lie one behind the other. Each begins with a cell that says whether it was ever touched; then its
- * value, or for a histogram the sum (a double's bits) and one count a bucket, the last of which is +Inf. */
+/* The samples of a family lie one behind the other. Each begins with a cell that says whether it
+ * was ever touched; then its value, or for a histogram the sum (a double's bits) and one count a
+ * bucket, the last of which is +Inf. */
 struct layout {
     const struct counter_family *family;
     struct words labels;
@@ -52,7 +53,7 @@ static void *must(void *memory)
     return memory;
 }
 
-/* --- layout -------------------------------------------------------------------------------------- */
+/* --- layout ---------------------------------------------------------------------------- */
 
 static struct words split(const char *text, const char *separator)
 {
@@ -139,7 +140,7 @@ void counters_open(const struct counter_family *families, size_t count)
     layout_count = count;
 }
 
-/* --- counting ------------------------------------------------------------------------------------ */
+/* --- counting -------------------------------------------------------------------------- */
 
 /* The cells of a sample, or NULL. */
 static cell *find_sample(size_t family, const int *labels, enum counter_type *type)
@@ -223,7 +224,7 @@ int counter_label(size_t family, size_t label, const char *value)
     return -1;
 }
 
-/* --- text ---------------------------------------------------------------------------------------- */
+/* --- text ------------------------------------------------------------------------------ */
 
 static uint64_t read_cell(const cell *at)
 {
@@ -271,7 +272,8 @@ static void add_name(struct buffer *out, const struct layout *layout, size_t sam
     buffer_char(out, ' ');
 }
 
-/* The count is the sum of the buckets as they are read, so that it always equals the one of +Inf. */
+/* The count is the sum of the buckets as they are read, so that it always equals the one of +Inf.
+ */
 static void add_histogram(struct buffer *out, const struct layout *layout, size_t sample,
                           const cell *at)
 {
@@ -305,9 +307,8 @@ static void add_sample(struct buffer *out, const struct layout *layout, size_t s
 
 void counters_text(struct buffer *out)
 {
-    static const char *const types[] = {[COUNTER_TOTAL] = "counter",
-                                        [COUNTER_GAUGE] = "gauge",
-                                        [COUNTER_HISTOGRAM] = "histogram"};
+    static const char *const types[] = {
+        [COUNTER_TOTAL] = "counter", [COUNTER_GAUGE] = "gauge", [COUNTER_HISTOGRAM] = "histogram"};
 
     for (size_t i = 0; i < layout_count; i++) {
         const struct counter_family *family = layouts[i].family;

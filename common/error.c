@@ -75,8 +75,8 @@ int(error_add_context)(struct error *err, const char *format, ...)
 int error_status(enum error_kind kind)
 {
     switch (kind) {
-#define ERROR(name, status)                                                                        \
-    case ERR_##name:                                                                               \
+#define ERROR(name, status) \
+    case ERR_##name:        \
         return status;
 #include "common/error.def"
 #undef ERROR

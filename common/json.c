@@ -1,4 +1,4 @@
-/* JSON → struct by field table: see json.h. Writing is in json_write.c, the syntax in json_scan.c. */
+/* JSON → struct by field table: see json.h. json_write.c writes; json_scan.c has the syntax. */
 #include "common/json.h"
 
 #include <inttypes.h>
@@ -20,13 +20,13 @@ struct place {
 };
 
 struct decoder {
-    struct arena *arena;   /* where values go now: the caller's, or `scratch` inside an element */
-    struct arena scratch;  /* structs of elements, which only their checks look at */
-    int elements;          /* how many elements we are in */
-    bool trusted;          /* in a fallback: bounds are for what comes from outside */
+    struct arena *arena;  /* where values go now: the caller's, or `scratch` inside an element */
+    struct arena scratch; /* structs of elements, which only their checks look at */
+    int elements;         /* how many elements we are in */
+    bool trusted;         /* in a fallback: bounds are for what comes from outside */
     struct buffer failures;
     int failure_count;
-    const char *defect;    /* a field whose fallback is not of its type */
+    const char *defect; /* a field whose fallback is not of its type */
 };
 
 static void decoder_done(struct decoder *d)
@@ -35,7 +35,7 @@ static void decoder_done(struct decoder *d)
     buffer_done(&d->failures);
 }
 
-/* --- failures ------------------------------------------------------------------------------------ */
+/* --- failures -------------------------------------------------------------------------- */
 
 void json_field_error(struct buffer *list, const char *loc, const char *type, const char *message)
 {
@@ -83,8 +83,10 @@ static void fault(struct decoder *d, const struct place *place, const char *type
     json_field_error(&d->failures, loc.data, type, message);
 }
 
-__attribute__((format(printf, 4, 5))) static void
-fault_format(struct decoder *d, const struct place *place, const char *type, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void fault_format(struct decoder *d,
+                                                               const struct place *place,
+                                                               const char *type, const char *format,
+                                                               ...)
 {
     auto_free char *message = NULL;
     va_list values;
@@ -116,7 +118,7 @@ static const char *list_of_choices(struct arena *arena, const char *choices)
     }
 }
 
-/* --- scalars ------------------------------------------------------------------------------------- */
+/* --- scalars --------------------------------------------------------------------------- */
 
 /* choices, pattern and check of one text */
 static void check_text(struct decoder *d, const struct field *field, const struct place *place,
@@ -262,9 +264,10 @@ static bool read_real(struct decoder *d, const struct field *field, const char *
     return false;
 }
 
-/* --- fields -------------------------------------------------------------------------------------- */
+/* --- fields ---------------------------------------------------------------------------- */
 
-/* Read the value at `at` into `member` and append it, normalised, to `out`. After a failure neither matters. */
+/* Read the value at `at` into `member` and append it, normalised, to `out`. After a failure neither
+ * matters. */
 typedef void read_field(struct decoder *d, const struct field *field, const char *at,
                         const struct place *place, void *member, struct buffer *out);
 
@@ -397,7 +400,8 @@ static void read_numbers_field(struct decoder *d, const struct field *field, con
     *(struct numbers *)member = numbers;
 }
 
-/* An object inside a FIELD_JSON: only its text is kept, and its struct for as long as its checks run. */
+/* An object inside a FIELD_JSON: only its text is kept, and its struct for as long as its checks
+ * run. */
 static void decode_element(struct decoder *d, const struct schema *schema, const char *at,
                            const struct place *place, struct buffer *out)
 {
@@ -564,7 +568,7 @@ static void decode_field(struct decoder *d, const struct field *field, const cha
         readers[field->type](d, field, at, &place, member, out);
 }
 
-/* --- objects ------------------------------------------------------------------------------------- */
+/* --- objects --------------------------------------------------------------------------- */
 
 static const struct schema *choose_variant(struct decoder *d, const struct schema *schema,
                                            const char *at, const struct place *place,
@@ -669,7 +673,7 @@ static void decode_object(struct decoder *d, const struct schema *schema, const 
         check_object(d, schema, result->value, place);
 }
 
-/* --- whole texts --------------------------------------------------------------------------------- */
+/* --- whole texts ----------------------------------------------------------------------- */
 
 static int refuse_list(struct decoder *d, struct arena *arena, struct error *err)
 {
@@ -707,7 +711,8 @@ int json_decode(const struct schema *schema, const char *where, const char *text
     text = json_space(text);
     decode_object(&d, schema, *text == '{' ? text : "[]", &root, &result, &normal);
     if (d.defect)
-        return error_set(err, ERR_INTERNAL, "%s.%s: the fallback does not fit", schema->name, d.defect);
+        return error_set(err, ERR_INTERNAL, "%s.%s: the fallback does not fit", schema->name,
+                         d.defect);
     if (d.failure_count)
         return refuse_list(&d, arena, err);
     result.json = arena_copy(arena, normal.data, normal.length);
@@ -725,7 +730,7 @@ int json_check(const char *text, size_t length, struct error *err)
                      syntax.position);
 }
 
-/* --- single members ------------------------------------------------------------------------------ */
+/* --- single members -------------------------------------------------------------------- */
 
 static const char *find_member(const char *object, const char *name)
 {

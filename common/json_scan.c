@@ -9,7 +9,8 @@
 #include "common/scope.h"
 #include "common/utf8.h"
 
-/* A key of an object that is still open. Only a hash and a place are kept: a body may have a million of them. */
+/* A key of an object that is still open. Only a hash and a place are kept: a body may have a
+ * million of them. */
 struct key {
     uint32_t hash;
     uint32_t at;
@@ -63,7 +64,7 @@ static bool accept(struct scanner *s, char c)
     return true;
 }
 
-/* --- strings ------------------------------------------------------------------------------------- */
+/* --- strings --------------------------------------------------------------------------- */
 
 /* The value of four hexadecimal digits, or -1. Stops at the first byte that is none. */
 static int32_t hex4(const char *at, const char *end)
@@ -74,9 +75,10 @@ static int32_t hex4(const char *at, const char *end)
         return -1;
     for (int i = 0; i < 4; i++) {
         char c = at[i];
-        int digit = is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                        : c >= 'A' && c <= 'F'   ? c - 'A' + 10
-                                                                 : -1;
+        int digit = is_digit(c)            ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
 
         if (digit < 0)
             return -1;
@@ -161,7 +163,8 @@ static int scan_string(struct scanner *s)
     return refuse(s, start, "Unterminated string starting at");
 }
 
-/* The first byte and what continues it, at most four; looks no further than the quote that must follow. */
+/* The first byte and what continues it, at most four; looks no further than the quote that must
+ * follow. */
 static size_t multibyte(const unsigned char *bytes)
 {
     size_t length = 1;
@@ -221,11 +224,12 @@ static int32_t next_character(const char **at)
         return (b[0] & 0x07) << 18 | (b[1] & 0x3F) << 12 | (b[2] & 0x3F) << 6 | (b[3] & 0x3F);
     default:
         ++*at;
-        return '?'; /* never in a checked text; one byte, so that decoding never makes a text longer */
+        return '?'; /* never in a checked text; one byte, so that decoding never makes a text longer
+                     */
     }
 }
 
-/* --- keys ---------------------------------------------------------------------------------------- */
+/* --- keys ------------------------------------------------------------------------------ */
 
 static void push_key(struct scanner *s, const char *quoted)
 {
@@ -287,7 +291,7 @@ static int close_object(struct scanner *s, size_t first)
     return 0;
 }
 
-/* --- numbers ------------------------------------------------------------------------------------- */
+/* --- numbers --------------------------------------------------------------------------- */
 
 struct decimal {
     bool negative;
@@ -339,7 +343,8 @@ static const char *decimal_read(const char *at, const char *end, struct decimal 
     return at;
 }
 
-/* The first digit that is not 0, or NULL. The number is 0.D × 10^*point, D the digits from there on. */
+/* The first digit that is not 0, or NULL. The number is 0.D × 10^*point, D the digits from there
+ * on. */
 static const char *significant(const struct decimal *number, int64_t *point)
 {
     for (const char *at = number->whole; at < number->whole_end; at++) {
@@ -424,10 +429,11 @@ enum json_integer json_integer(const char *at, int64_t *value)
 
 double json_double(const char *at)
 {
-    return strtod(at, NULL); /* something that is no digit follows: a bracket, a comma, space or NUL */
+    return strtod(at,
+                  NULL); /* something that is no digit follows: a bracket, a comma, space or NUL */
 }
 
-/* --- values -------------------------------------------------------------------------------------- */
+/* --- values ---------------------------------------------------------------------------- */
 
 static int scan_key(struct scanner *s)
 {
@@ -531,7 +537,7 @@ int json_scan(const char *text, size_t length, struct json_fault *fault)
     return due;
 }
 
-/* --- walking ------------------------------------------------------------------------------------- */
+/* --- walking --------------------------------------------------------------------------- */
 
 const char *json_space(const char *at)
 {
@@ -583,7 +589,8 @@ char *json_unquote(struct arena *arena, const char *at, size_t *length)
             *length = room;
         return arena_copy(arena, at, room);
     }
-    /* An escape is never shorter than its character: six bytes for at most three, twelve for four. */
+    /* An escape is never shorter than its character: six bytes for at most three, twelve for four.
+     */
     text = out = arena_alloc(arena, room + 4);
     for (int32_t c = next_character(&at); c >= 0; c = next_character(&at))
         out += utf8_put(out, (uint32_t)c);

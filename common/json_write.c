@@ -80,7 +80,7 @@ void json_real(struct buffer *out, double value)
     buffer_text(out, text);
 }
 
-/* --- by field table ------------------------------------------------------------------------------ */
+/* --- by field table -------------------------------------------------------------------- */
 
 static void add_texts(struct buffer *out, const struct texts *texts)
 {
@@ -161,7 +161,8 @@ static const char *empty(const struct field *field)
     return field->type == FIELD_JSON ? of_shape[field->shape] : of_type[field->type];
 }
 
-/* The variant that a struct is, or NULL: its tag tells, which must lie at one place in all of them. */
+/* The variant that a struct is, or NULL: its tag tells, which must lie at one place in all of them.
+ */
 static const struct schema *variant_of(const struct schema *schema, const void *value)
 {
     for (size_t i = 0; i < schema->variant_count; i++) {
@@ -208,7 +209,7 @@ void json_encode(struct buffer *out, const struct schema *schema, const void *va
     buffer_char(out, '}');
 }
 
-/* --- builders ------------------------------------------------------------------------------------ */
+/* --- builders -------------------------------------------------------------------------- */
 
 void json_format(struct buffer *out, const char *format, ...)
 {

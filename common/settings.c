@@ -27,7 +27,7 @@ struct pair {
     const struct pair *next; /* the one before it in the file: the last of a name wins */
 };
 
-/* --- files --------------------------------------------------------------------------------------- */
+/* --- files ----------------------------------------------------------------------------- */
 
 /* The whole of a small file in the arena. Returns 1, or 0 when there is none. */
 static int read_file(const char *path, char **text, struct error *err)
@@ -107,7 +107,8 @@ static void cut_comment(char *value)
     trim_end(value);
 }
 
-/* Parse one line in place. Returns what is wrong, or NULL; *name is NULL for a line that says nothing. */
+/* Parse one line in place. Returns what is wrong, or NULL; *name is NULL for a line that says
+ * nothing. */
 static const char *parse_line(char *line, const char **name, const char **value)
 {
     char *at = skip_blanks(line), *start, *end;
@@ -155,7 +156,7 @@ static int parse_file(const char *path, const struct pair **pairs, struct error 
     return 0;
 }
 
-/* --- where a value comes from -------------------------------------------------------------------- */
+/* --- where a value comes from ---------------------------------------------------------- */
 
 /* The exact name counts before other spellings of it. */
 static const char *find_environment(const char *name)
@@ -217,7 +218,7 @@ static int find_value(const struct setting *setting, const struct pair *pairs, c
     return 0;
 }
 
-/* --- into the struct ----------------------------------------------------------------------------- */
+/* --- into the struct ------------------------------------------------------------------- */
 
 static bool is_bounded(const struct setting *setting)
 {
@@ -254,8 +255,8 @@ static int set_flag(const struct setting *setting, const char *text, bool *into,
     static const struct {
         const char *word;
         bool value;
-    } words[] = {{"1", true},   {"true", true},   {"yes", true}, {"on", true},
-                 {"0", false},  {"false", false}, {"no", false}, {"off", false}};
+    } words[] = {{"1", true},  {"true", true},   {"yes", true}, {"on", true},
+                 {"0", false}, {"false", false}, {"no", false}, {"off", false}};
 
     for (size_t i = 0; i < COUNT(words); i++) {
         if (strcasecmp(text, words[i].word) == 0) {
@@ -298,7 +299,7 @@ int settings_load(const struct setting *settings, size_t count, const char *file
     return 0;
 }
 
-/* --- for people ---------------------------------------------------------------------------------- */
+/* --- for people ------------------------------------------------------------------------ */
 
 static void describe(const struct setting *setting, struct buffer *out)
 {

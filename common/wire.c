@@ -11,7 +11,7 @@
 enum { HEADER_SIZE = 16, BODY_MAX = WIRE_PACKET_MAX - HEADER_SIZE };
 static const uint32_t no_text = 0xffffffff;
 
-/* --- encoding ------------------------------------------------------------------------------------ */
+/* --- encoding -------------------------------------------------------------------------- */
 
 struct writer {
     struct buffer *out;
@@ -129,7 +129,7 @@ int wire_encode(const struct schema *schema, const void *value, struct buffer *o
     return 0;
 }
 
-/* --- decoding ------------------------------------------------------------------------------------ */
+/* --- decoding -------------------------------------------------------------------------- */
 
 struct reader {
     const unsigned char *at;
@@ -346,7 +346,7 @@ int wire_decode(const struct schema *schema, const void *bytes, size_t length, v
     return -1;
 }
 
-/* --- packets ------------------------------------------------------------------------------------- */
+/* --- packets --------------------------------------------------------------------------- */
 
 /* Space for the descriptors of one message, aligned as cmsg(3) wants it. */
 union control {

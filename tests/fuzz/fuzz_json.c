@@ -1,4 +1,5 @@
-/* Any bytes as a body: what is taken must be taken again after it was normalised, and a refusal must be JSON itself. */
+/* Any bytes as a body: what is taken must be taken again after it was normalised, and a refusal
+ * must be JSON itself. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(json_check(encoded.data, encoded.length, &err) == 0);
     /* A fallback need not keep its own bounds, so that only what came is sure to be taken again. */
     if (out.given & 1 && !(out.nulls & 1)) {
-        must(json_decode(&schema_body, "body", out.json, strlen(out.json), &arena, &again, &err) == 0);
+        must(json_decode(&schema_body, "body", out.json, strlen(out.json), &arena, &again, &err) ==
+             0);
         must(strcmp(out.json, again.json) == 0);
     }
     return 0;

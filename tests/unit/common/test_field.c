@@ -20,11 +20,16 @@ struct sample {
 };
 
 static const struct field sample_fields[] = {
-    {TEXT(sample, text), .min = 1},       {NUMBER(sample, number)},
-    {REAL(sample, real)},                 {FLAG(sample, flag)},
-    {TEXTS(sample, texts)},               {NUMBERS(sample, numbers)},
-    {JSON(sample, json)},                 {MAYBE_NUMBER(sample, maybe_number)},
-    {MAYBE_REAL(sample, maybe_real)},     {MAYBE_FLAG(sample, maybe_flag)},
+    {TEXT(sample, text), .min = 1},
+    {NUMBER(sample, number)},
+    {REAL(sample, real)},
+    {FLAG(sample, flag)},
+    {TEXTS(sample, texts)},
+    {NUMBERS(sample, numbers)},
+    {JSON(sample, json)},
+    {MAYBE_NUMBER(sample, maybe_number)},
+    {MAYBE_REAL(sample, maybe_real)},
+    {MAYBE_FLAG(sample, maybe_flag)},
 };
 SCHEMA_WITH(sample, .closed = true);
 
@@ -77,9 +82,9 @@ static const struct {
     const char *pattern, *text;
     bool matches;
 } patterns[] = {
-    {"[a-z]+", "abc", true},       {"[a-z]+", "abc1", false}, {"[a-z]+", "1abc", false},
-    {"[a-z]+", "", false},         {"[a-z]*", "", true},      {"a|bc", "bc", true},
-    {"a|bc", "ac", false},         {"[a-z]+", "abc\n", false}, {"[a-z]{2}", "ab", true},
+    {"[a-z]+", "abc", true},    {"[a-z]+", "abc1", false},  {"[a-z]+", "1abc", false},
+    {"[a-z]+", "", false},      {"[a-z]*", "", true},       {"a|bc", "bc", true},
+    {"a|bc", "ac", false},      {"[a-z]+", "abc\n", false}, {"[a-z]{2}", "ab", true},
     {"[a-z]{2}", "abc", false},
 };
 

@@ -7,14 +7,31 @@
 
 #include "tests/unit/unit.h"
 
-/* --- syntax -------------------------------------------------------------------------------------- */
+/* --- syntax ---------------------------------------------------------------------------- */
 
 static const char *const well_formed[] = {
-    "{}", "[]", "0", "-0", "1.5e-7", "1e308", "1E+2", "\"\"", "true", "false", "null",
-    " \t\r\n{ \"a\" : [ 1 , 2 , { } ] }\n", "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\ud83d\\ude00\"",
-    "\"h\xC3\xA9llo \xF0\x9F\x98\x80 \xEF\xBB\xBF\"", "{\"a\":1,\"b\":{\"a\":1}}", "[[[[[]]]]]",
-    "{\"\":0}", "1.7976931348623157e308", "0e999999999999999999", "1e-999999",
-    "0.0000000000000000000000000000000000000000000000000000000000000001e330", "[\"\\u0001\"]",
+    "{}",
+    "[]",
+    "0",
+    "-0",
+    "1.5e-7",
+    "1e308",
+    "1E+2",
+    "\"\"",
+    "true",
+    "false",
+    "null",
+    " \t\r\n{ \"a\" : [ 1 , 2 , { } ] }\n",
+    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\ud83d\\ude00\"",
+    "\"h\xC3\xA9llo \xF0\x9F\x98\x80 \xEF\xBB\xBF\"",
+    "{\"a\":1,\"b\":{\"a\":1}}",
+    "[[[[[]]]]]",
+    "{\"\":0}",
+    "1.7976931348623157e308",
+    "0e999999999999999999",
+    "1e-999999",
+    "0.0000000000000000000000000000000000000000000000000000000000000001e330",
+    "[\"\\u0001\"]",
 };
 
 START_TEST(what_is_json_is_taken)
@@ -86,8 +103,8 @@ static const struct {
     {"{\"\xF0\x9F\x98\x80\":1,\"\\ud83d\\ude00\":2}", "Duplicate key", 7},
     {"{\"\\n\":1,\"\\u000A\":2}", "Duplicate key", 8},
     {"[{\"a\":{\"b\":1,\"c\":2,\"b\":3}}]", "Duplicate key", 19},
-    {"{\"1\":0,\"2\":0,\"3\":0,\"4\":0,\"5\":0,\"6\":0,\"7\":0,\"8\":0,\"9\":0,\"3\":0}", "Duplicate key",
-     55},
+    {"{\"1\":0,\"2\":0,\"3\":0,\"4\":0,\"5\":0,\"6\":0,\"7\":0,\"8\":0,\"9\":0,\"3\":0}",
+     "Duplicate key", 55},
 };
 
 START_TEST(what_is_no_json_is_refused_with_reason_and_place)
@@ -178,7 +195,7 @@ START_TEST(a_number_may_be_long)
 }
 END_TEST
 
-/* --- decoding ------------------------------------------------------------------------------------ */
+/* --- decoding -------------------------------------------------------------------------- */
 
 struct tool {
     const char *name;
@@ -224,7 +241,8 @@ struct inline_source {
     const char *text;
 };
 
-static const struct field inline_source_fields[] = {{TEXT(inline_source, text), .fallback = "\"\""}};
+static const struct field inline_source_fields[] = {
+    {TEXT(inline_source, text), .fallback = "\"\""}};
 SCHEMA_WITH(inline_source, .closed = true);
 
 static const struct variant source_variants[] = {{"repo", &schema_repo},
@@ -309,18 +327,22 @@ static const struct {
     {"{\"numbers\":[1, 2.0 ,9]}", "{\"numbers\":[1,2,9]}"},
     {"{\"numbers\":[]}", "{\"numbers\":[]}"},
     {"{\"any\":null}", "{\"any\":null}"},
-    {"{\"any\": [ 1 , \"a b\\\" c\" , { \"x\" : 1e2 } ] }", "{\"any\":[1,\"a b\\\" c\",{\"x\":1e2}]}"},
+    {"{\"any\": [ 1 , \"a b\\\" c\" , { \"x\" : 1e2 } ] }",
+     "{\"any\":[1,\"a b\\\" c\",{\"x\":1e2}]}"},
     {"{\"object\":{ \"a\" : { } }}", "{\"object\":{\"a\":{}}}"},
     {"{\"list\":[{\"name\":\"a\"},{\"name\":\"b\",\"size\":1e1,\"more\":0}]}",
-     "{\"list\":[{\"name\":\"a\",\"size\":7,\"inner\":[]},{\"name\":\"b\",\"size\":10,\"inner\":[]}]}"},
+     "{\"list\":[{\"name\":\"a\",\"size\":7,\"inner\":[]},{\"name\":\"b\",\"size\":10,\"inner\":[]}"
+     "]}"},
     {"{\"list\":[{\"inner\":[{\"word\":\"x\"}],\"name\":\"a\"}]}",
      "{\"list\":[{\"name\":\"a\",\"size\":7,\"inner\":[{\"word\":\"x\"}]}]}"},
     {"{\"map\":{\"k\":\"v\",\"\\u006c\" : \"w\"}}", "{\"map\":{\"k\":\"v\",\"l\":\"w\"}}"},
     {"{\"tools_map\":{\"k\":{\"name\":\"a\"}}}",
      "{\"tools_map\":{\"k\":{\"name\":\"a\",\"size\":7,\"inner\":[]}}}"},
-    {"{\"source\":{\"url\":\"u\",\"kind\":\"repo\"}}", "{\"source\":{\"kind\":\"repo\",\"url\":\"u\"}}"},
+    {"{\"source\":{\"url\":\"u\",\"kind\":\"repo\"}}",
+     "{\"source\":{\"kind\":\"repo\",\"url\":\"u\"}}"},
     {"{\"source\":{\"kind\":\"inline\"}}", "{\"source\":{\"kind\":\"inline\",\"text\":\"\"}}"},
-    {"{\"tool\":{\"name\":\"a\",\"size\":0}}", "{\"tool\":{\"name\":\"a\",\"size\":0,\"inner\":[]}}"},
+    {"{\"tool\":{\"name\":\"a\",\"size\":0}}",
+     "{\"tool\":{\"name\":\"a\",\"size\":0,\"inner\":[]}}"},
     {"{\"maybe_number\":null,\"maybe_real\":null,\"maybe_flag\":null}",
      "{\"maybe_number\":null,\"maybe_real\":null,\"maybe_flag\":null}"},
     {"{\"maybe_flag\":true,\"maybe_number\":9223372036854775807,\"maybe_real\":-1e-3}",
@@ -389,8 +411,7 @@ static const struct {
     {"{\"numbers\":[1,0]}", "[\"body\",\"numbers\",1]", "greater_than_equal",
      "Input should be greater than or equal to 1"},
     {"{\"numbers\":{}}", "[\"body\",\"numbers\"]", "list_type", "Input should be a valid list"},
-    {"{\"object\":[]}", "[\"body\",\"object\"]", "dict_type",
-     "Input should be a valid dictionary"},
+    {"{\"object\":[]}", "[\"body\",\"object\"]", "dict_type", "Input should be a valid dictionary"},
     {"{\"list\":{}}", "[\"body\",\"list\"]", "list_type", "Input should be a valid list"},
     {"{\"list\":[]}", "[\"body\",\"list\"]", "too_short",
      "List should have at least 1 item after validation, not 0"},
@@ -500,7 +521,8 @@ START_TEST(every_failure_is_told_in_field_order)
         "[{\"loc\":[\"query\",\"name\"],\"msg\":\"Field required\",\"type\":\"missing\"},"
         "{\"loc\":[\"query\",\"size\"],\"msg\":\"Input should be less than or equal to 100\","
         "\"type\":\"less_than_equal\"},"
-        "{\"loc\":[\"query\",\"inner\",0,\"word\"],\"msg\":\"Field required\",\"type\":\"missing\"},"
+        "{\"loc\":[\"query\",\"inner\",0,\"word\"],\"msg\":\"Field "
+        "required\",\"type\":\"missing\"},"
         "{\"loc\":[\"query\",\"inner\",0,\"b\"],\"msg\":\"Extra inputs are not permitted\","
         "\"type\":\"extra_forbidden\"},"
         "{\"loc\":[\"query\",\"inner\",0,\"a\"],\"msg\":\"Extra inputs are not permitted\","
@@ -510,7 +532,8 @@ START_TEST(every_failure_is_told_in_field_order)
     struct decoded out;
     struct error err;
 
-    ck_assert_int_eq(json_decode(&schema_tool, "query", text, strlen(text), &arena, &out, &err), -1);
+    ck_assert_int_eq(json_decode(&schema_tool, "query", text, strlen(text), &arena, &out, &err),
+                     -1);
     ck_assert_str_eq(err.fields, expected);
 }
 END_TEST
@@ -558,7 +581,7 @@ START_TEST(a_long_key_is_cut_in_a_place)
 }
 END_TEST
 
-/* --- fallbacks ----------------------------------------------------------------------------------- */
+/* --- fallbacks ------------------------------------------------------------------------- */
 
 struct defaults {
     const char *text;
@@ -646,7 +669,7 @@ START_TEST(a_fallback_that_does_not_fit_is_our_defect)
 }
 END_TEST
 
-/* --- numbers ------------------------------------------------------------------------------------- */
+/* --- numbers --------------------------------------------------------------------------- */
 
 static const struct {
     const char *text;
@@ -676,8 +699,17 @@ START_TEST(an_integer_is_exact)
 END_TEST
 
 static const char *const no_integers[] = {
-    "9223372036854775808", "-9223372036854775809", "1e19", "1e300", "1.5",
-    "99999999999999999999999999", "1e-1", "\"1\"", "true", "null", "[1]",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "1e19",
+    "1e300",
+    "1.5",
+    "99999999999999999999999999",
+    "1e-1",
+    "\"1\"",
+    "true",
+    "null",
+    "[1]",
     "1.0000000000000000000000000000000000000000001",
 };
 
@@ -691,7 +723,7 @@ START_TEST(what_is_no_integer_gives_the_fallback)
 }
 END_TEST
 
-/* --- writing ------------------------------------------------------------------------------------- */
+/* --- writing --------------------------------------------------------------------------- */
 
 static const struct {
     const char *bytes;
@@ -703,8 +735,14 @@ static const struct {
     {"\"\\\b\f\n\r\t", 7, "\"\\\"\\\\\\b\\f\\n\\r\\t\""},
     {"\x01\x1F\x7F", 3, "\"\\u0001\\u001f\x7F\""},
     {"\xC3\xA9\xF0\x9F\x98\x80", 6, "\"\xC3\xA9\xF0\x9F\x98\x80\""},
-    {"a\xFF" "b\xC3", 4, "\"a\xEF\xBF\xBD" "b\xEF\xBF\xBD\""},
-    {"a\0b", 3, "\"a\xEF\xBF\xBD" "b\""},
+    {"a\xFF"
+     "b\xC3",
+     4,
+     "\"a\xEF\xBF\xBD"
+     "b\xEF\xBF\xBD\""},
+    {"a\0b", 3,
+     "\"a\xEF\xBF\xBD"
+     "b\""},
     {"\xED\xA0\x80", 3, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""},
 };
 
@@ -723,8 +761,14 @@ static const struct {
     double value;
     const char *json;
 } reals[] = {
-    {0.1, "0.1"}, {1, "1"}, {-2.5, "-2.5"}, {1e300, "1e+300"}, {1.0 / 3, "0.3333333333333333"},
-    {INFINITY, "null"}, {NAN, "null"}, {5e-324, "4.94065645841247e-324"},
+    {0.1, "0.1"},
+    {1, "1"},
+    {-2.5, "-2.5"},
+    {1e300, "1e+300"},
+    {1.0 / 3, "0.3333333333333333"},
+    {INFINITY, "null"},
+    {NAN, "null"},
+    {5e-324, "4.94065645841247e-324"},
 };
 
 START_TEST(a_real_reads_back_the_same)
@@ -766,10 +810,10 @@ START_TEST(a_struct_is_written_by_its_table)
     };
 
     json_encode(&out, &schema_everything, &value);
-    ck_assert_str_eq(out.data,
-                     "{\"text\":\"a\\\"\",\"number\":9223372036854775807,\"real\":0.5,\"flag\":true,"
-                     "\"texts\":[\"x\",\"y\"],\"numbers\":[1,2],\"any\":null,\"object\":{\"a\":1},"
-                     "\"maybe_number\":6,\"maybe_real\":null,\"maybe_flag\":null}");
+    ck_assert_str_eq(
+        out.data, "{\"text\":\"a\\\"\",\"number\":9223372036854775807,\"real\":0.5,\"flag\":true,"
+                  "\"texts\":[\"x\",\"y\"],\"numbers\":[1,2],\"any\":null,\"object\":{\"a\":1},"
+                  "\"maybe_number\":6,\"maybe_real\":null,\"maybe_flag\":null}");
 }
 END_TEST
 
@@ -797,18 +841,19 @@ START_TEST(field_errors_make_a_list)
 
     json_field_error(&list, "[\"query\",\"limit\"]", "int_type", "no \"number\"");
     json_field_error(&list, "[\"path\",\"id\"]", "missing", "Field required");
-    ck_assert_str_eq(list.data,
-                     "{\"loc\":[\"query\",\"limit\"],\"msg\":\"no \\\"number\\\"\",\"type\":\"int_type\"},"
-                     "{\"loc\":[\"path\",\"id\"],\"msg\":\"Field required\",\"type\":\"missing\"}");
+    ck_assert_str_eq(
+        list.data,
+        "{\"loc\":[\"query\",\"limit\"],\"msg\":\"no \\\"number\\\"\",\"type\":\"int_type\"},"
+        "{\"loc\":[\"path\",\"id\"],\"msg\":\"Field required\",\"type\":\"missing\"}");
 }
 END_TEST
 
-/* --- members ------------------------------------------------------------------------------------- */
+/* --- members --------------------------------------------------------------------------- */
 
 START_TEST(single_members_are_read)
 {
-    static const char object[] =
-        " { \"a\" : \"x\\u00e9\\n\" , \"b\\u0062\" : { \"a\" : [1, 2] } , \"n\" : 12 , \"e\" : \"\" } ";
+    static const char object[] = " { \"a\" : \"x\\u00e9\\n\" , \"b\\u0062\" : { \"a\" : [1, 2] } , "
+                                 "\"n\" : 12 , \"e\" : \"\" } ";
     auto_arena struct arena arena = {0};
 
     ck_assert_str_eq(json_member_text(&arena, object, "a"), "x\xC3\xA9\n");
@@ -862,9 +907,24 @@ START_TEST(a_container_is_walked)
 END_TEST
 
 static const char *const nonsense[] = {
-    "",      "{",       "{\"",     "{\"a",    "{\"a\"", "{\"a\":", "{\"a\":\"",  "{\"a\":\"\\",
-    "[",     "[[[[",    "[1,",     "{\"a\":[", "{a:1}",  "[\"\\u12", "{\"\\",    "{\"\xF0\x9F\":1",
-    "{\"\\u0000\":1,\"a\":2}", "{\"a\":\"\\u\xFF\xFF\xFF\"}",
+    "",
+    "{",
+    "{\"",
+    "{\"a",
+    "{\"a\"",
+    "{\"a\":",
+    "{\"a\":\"",
+    "{\"a\":\"\\",
+    "[",
+    "[[[[",
+    "[1,",
+    "{\"a\":[",
+    "{a:1}",
+    "[\"\\u12",
+    "{\"\\",
+    "{\"\xF0\x9F\":1",
+    "{\"\\u0000\":1,\"a\":2}",
+    "{\"a\":\"\\u\xFF\xFF\xFF\"}",
 };
 
 START_TEST(members_of_nonsense_are_read_without_harm)

@@ -198,8 +198,14 @@ static const struct {
     const char *name;
     int level;
 } levels[] = {
-    {"debug", LOG_DEBUG}, {"INFO", LOG_INFO},      {"Warning", LOG_WARNING}, {"error", LOG_ERROR},
-    {"ERROR", LOG_ERROR}, {"CRITICAL", LOG_ERROR}, {"", -1},                 {"verbose", -1},
+    {"debug", LOG_DEBUG},
+    {"INFO", LOG_INFO},
+    {"Warning", LOG_WARNING},
+    {"error", LOG_ERROR},
+    {"ERROR", LOG_ERROR},
+    {"CRITICAL", LOG_ERROR},
+    {"", -1},
+    {"verbose", -1},
 };
 
 START_TEST(a_level_has_a_name)

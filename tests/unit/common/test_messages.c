@@ -19,7 +19,7 @@ static const struct {
 #define CREATED SANDBOX_CREATED
 #define RUNNING SANDBOX_RUNNING
 #define STOPPED SANDBOX_STOPPED
-#define MESSAGE(number, name, states, descriptors, answer)                                         \
+#define MESSAGE(number, name, states, descriptors, answer) \
     {number, #name, states, descriptors, &schema_##name},
 #include "common/messages.def"
 #undef MESSAGE
@@ -93,10 +93,10 @@ START_TEST(a_sandbox_is_named_by_a_uuid_in_lower_case)
 }
 END_TEST
 
-#define START(...)                                                                                 \
-    {                                                                                              \
-        .sandbox = ID, .image = "base", .hostname = "box", .memory_bytes = 64 << 20, .pids = 64,   \
-        .cpu_percent = 100, .tmp_bytes = 1 << 20, __VA_ARGS__                                      \
+#define START(...)                                                                               \
+    {                                                                                            \
+        .sandbox = ID, .image = "base", .hostname = "box", .memory_bytes = 64 << 20, .pids = 64, \
+        .cpu_percent = 100, .tmp_bytes = 1 << 20, __VA_ARGS__                                    \
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -107,24 +107,15 @@ static const struct {
     struct start value;
     bool taken;
 } starts[] = {
-    {START(.pids = 64), true},
-    {START(.image = "a.b_c-1"), true},
-    {START(.image = ""), false},
-    {START(.image = ".."), false},
-    {START(.image = "../etc"), false},
-    {START(.image = "a/b"), false},
-    {START(.image = "-rf"), false},
-    {START(.hostname = "a-1"), true},
-    {START(.hostname = "-a"), false},
-    {START(.hostname = "a b"), false},
-    {START(.hostname = "a\nb"), false},
-    {START(.memory_bytes = 0), false},
-    {START(.memory_bytes = -1), false},
-    {START(.memory_bytes = INT64_MAX), false},
-    {START(.pids = 0), false},
-    {START(.pids = 1000000), false},
-    {START(.cpu_percent = 0), false},
-    {START(.tmp_bytes = INT64_MAX), false},
+    {START(.pids = 64), true},          {START(.image = "a.b_c-1"), true},
+    {START(.image = ""), false},        {START(.image = ".."), false},
+    {START(.image = "../etc"), false},  {START(.image = "a/b"), false},
+    {START(.image = "-rf"), false},     {START(.hostname = "a-1"), true},
+    {START(.hostname = "-a"), false},   {START(.hostname = "a b"), false},
+    {START(.hostname = "a\nb"), false}, {START(.memory_bytes = 0), false},
+    {START(.memory_bytes = -1), false}, {START(.memory_bytes = INT64_MAX), false},
+    {START(.pids = 0), false},          {START(.pids = 1000000), false},
+    {START(.cpu_percent = 0), false},   {START(.tmp_bytes = INT64_MAX), false},
 };
 #pragma GCC diagnostic pop
 

@@ -34,11 +34,21 @@ static void make_directory(void)
     ck_assert_ptr_nonnull(mkdtemp(directory));
     snprintf(env_file, sizeof(env_file), "%s/.env", directory);
     snprintf(credential, sizeof(credential), "%s/ut_secret", directory);
-    unsetenv("CREDENTIALS_DIRECTORY");
 }
 
 static void remove_directory(void)
 {
+    /* Of the tests that follow in this process, when CK_FORK is no. */
+    static const char *const names[] = {"CREDENTIALS_DIRECTORY",
+                                        "UT_TEXT",
+                                        "UT_SECRET",
+                                        "UT_PORT",
+                                        "ut_port",
+                                        "UT_FREE",
+                                        "UT_FLAG"};
+
+    for (size_t i = 0; i < COUNT(names); i++)
+        unsetenv(names[i]);
     unlink(env_file);
     unlink(credential);
     rmdir(directory);

@@ -126,8 +126,12 @@ static const struct {
     const char *a, *b;
     bool equal;
 } pairs[] = {
-    {"", "", true},       {"secret", "secret", true}, {"secret", "secres", false},
-    {"secret", "secre", false}, {"", "a", false},     {"a", "", false},
+    {"", "", true},
+    {"secret", "secret", true},
+    {"secret", "secres", false},
+    {"secret", "secre", false},
+    {"", "a", false},
+    {"a", "", false},
 };
 
 START_TEST(equal_texts_are_equal)

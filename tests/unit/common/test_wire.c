@@ -1,4 +1,5 @@
-/* Packets: what is written is read back, what does not fit its table exactly is refused, and descriptors are never lost. */
+/* Packets: what is written is read back, what does not fit its table exactly is refused, and
+ * descriptors are never lost. */
 #include "common/wire.h"
 
 #include <dirent.h>
@@ -84,11 +85,11 @@ END_TEST
 START_TEST(the_bytes_are_little_endian)
 {
     static const unsigned char expected[] = {
-        1, 0, 0, 0, 'x', 0xFF, 0xFF, 0xFF, 0xFF, 0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
-        0, 0, 0, 0,   0, 0,    0xF0, 0x3F, 0,    1,    0,    0,    0,    1,    0,    0,    0, 'a'};
+        1, 0, 0, 0, 'x', 0xFF, 0xFF, 0xFF, 0xFF, 0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0,
+        0, 0, 0, 0, 0,   0xF0, 0x3F, 0,    1,    0,    0,    0,    1,    0,    0,    0,    'a'};
     auto_buffer struct buffer out = {0};
-    const struct parcel value = {.text = "x", .number = -2, .real = 1,
-                                 .texts = {(const char *[]){"a"}, 1}};
+    const struct parcel value = {
+        .text = "x", .number = -2, .real = 1, .texts = {(const char *[]){"a"}, 1}};
 
     encode(&schema_parcel, &value, &out);
     ck_assert_uint_eq(out.length, sizeof(expected));
@@ -140,7 +141,8 @@ static const struct {
     {{.text = "x", .real = -0.5}, "parcel.real: too small"},
     {{.text = "x", .real = NAN}, "parcel.real: not a finite number"},
     {{.text = "x", .real = INFINITY}, "parcel.real: not a finite number"},
-    {{.text = "x", .texts = {(const char *[]){"a", "c"}, 2}}, "parcel.texts: not one of the choices"},
+    {{.text = "x", .texts = {(const char *[]){"a", "c"}, 2}},
+     "parcel.texts: not one of the choices"},
     {{.text = "x", .texts = {(const char *[]){"a", "a", "a", "a"}, 4}}, "parcel.texts: too long"},
     {{.text = "x", .number = 7}, "parcel: seven is taken"},
 };
@@ -260,7 +262,7 @@ START_TEST(json_does_not_travel)
 }
 END_TEST
 
-/* --- sockets ------------------------------------------------------------------------------------- */
+/* --- sockets --------------------------------------------------------------------------- */
 
 struct line {
     int a, b;
@@ -293,7 +295,8 @@ static int count_descriptors(void)
     return count;
 }
 
-static const struct wire_header header = {.type = 3 | WIRE_REPLY, .kind = 5, .serial = UINT64_MAX - 1};
+static const struct wire_header header = {
+    .type = 3 | WIRE_REPLY, .kind = 5, .serial = UINT64_MAX - 1};
 
 START_TEST(a_packet_arrives_with_its_descriptors)
 {
