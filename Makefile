@@ -58,9 +58,11 @@ PROGRAMS = $(O)/sandbox-server $(O)/sandbox-supervisor $(O)/sandbox-init $(O)/sa
 .PHONY: all
 all: $(PROGRAMS) ## build the programs
 
-# Whole archives: routes, schemas and queries are reached through tables only.
+# Whole archives: the schemas of queries are weak, so that nothing else would pull their files in.
+WHOLE = -Wl,--whole-archive $(1) -Wl,--no-whole-archive
+
 $(O)/sandbox-server: $(O)/server/main.o $(SERVER_A)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(SERVER_A) -Wl,--end-group $(SERVER_LIBS)
+	$(CC) $(LDFLAGS) -o $@ $< $(call WHOLE,$(SERVER_A)) $(SERVER_LIBS)
 
 $(O)/sandbox-supervisor: $(O)/supervisor/main.o $(O)/supervisor.a $(COMMON_A) $(O)/sandbox-init
 	$(CC) $(LDFLAGS) -o $@ $< $(O)/supervisor.a $(COMMON_A) $(SUPERVISOR_LIBS)
@@ -95,8 +97,9 @@ $(O)/sql/migrations.def: sql/embed.awk $(SQL_MIGRATIONS)
 	@mkdir -p $(@D)
 	awk -f sql/embed.awk -v mode=migrations $(SQL_MIGRATIONS) >$@.new && mv $@.new $@
 
-# Objects of the server read the names of the queries.
-$(call room,server server/store server/http server/run server/api server/api/control server/api/network): \
+# Objects of the server, and their tests, read the names of the queries.
+$(call room,server server/store server/http server/run server/api server/api/control server/api/network \
+            $(wildcard tests/unit/*) tests/sandbox): \
 	$(O)/sql/queries.def $(O)/sql/migrations.def
 
 # --- tests ----------------------------------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ UNIT_LIBS = -lcheck -lsubunit -lrt -lm
 $(O)/tests/unit/common/%: $(O)/tests/unit/common/%.o $(COMMON_A)
 	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) -lcrypto
 $(O)/tests/unit/store/%: $(O)/tests/unit/store/%.o $(STORE_A)
-	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SERVER_LIBS)
+	$(CC) $(LDFLAGS) -o $@ $< $(call WHOLE,$(O)/store.a) $(COMMON_A) $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/http/%: $(O)/tests/unit/http/%.o $(HTTP_A)
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(HTTP_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/run/%: $(O)/tests/unit/run/%.o $(RUN_A)

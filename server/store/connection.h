@@ -63,5 +63,9 @@ int database_judge(struct database *db, const PGresult *result, const char *what
 /* Prepare one query and compare its columns with its field table. ERR_NOT_FOUND, after the query was prepared, when its field table
  * is not part of the program. */
 int query_check(struct database *db, enum query_id query, struct error *err);
+/* Whether the columns are the members of the struct: names, order, types. */
+int columns_check(const struct schema *schema, const PGresult *described, struct error *err);
+/* Rows that own `result`. */
+struct rows *rows_new(PGresult *result, const struct schema *schema);
 
 #endif

@@ -36,7 +36,7 @@ static const struct query queries[QUERIES] = {
 
 struct rows {
     PGresult *result;
-    const struct query *query;
+    const struct schema *schema; /* NULL: columns are free */
 };
 
 static bool has_rows(const struct query *query)
@@ -94,28 +94,23 @@ static bool type_fits(enum field_type type, Oid column)
     return false;
 }
 
-static int check_columns(const struct query *query, const PGresult *described, struct error *err)
+int columns_check(const struct schema *schema, const PGresult *described, struct error *err)
 {
-    const struct schema *schema = query->schema;
-
-    if (!schema)
-        return error_set(err, ERR_NOT_FOUND, "query %s: this program has no schema_%s", query->name, query->row);
     if (schema->tag)
-        return error_set(err, ERR_INTERNAL, "query %s: rows of a union can't be read", query->name);
+        return error_set(err, ERR_INTERNAL, "rows of the union %s can't be read", schema->name);
     for (size_t i = 0; i < schema->count && (int)i < PQnfields(described); i++) {
         const struct field *field = &schema->fields[i];
 
         if (strcmp(PQfname(described, (int)i), field->name) != 0)
-            return error_set(err, ERR_INTERNAL, "query %s: column %zu is '%s', and struct %s has '%s' there",
-                             query->name, i + 1, PQfname(described, (int)i), schema->name, field->name);
+            return error_set(err, ERR_INTERNAL, "column %zu is '%s', and struct %s has '%s' there", i + 1,
+                             PQfname(described, (int)i), schema->name, field->name);
         if (!type_fits(field->type, PQftype(described, (int)i)))
-            return error_set(err, ERR_INTERNAL, "query %s: column '%s' has type %u, and struct %s wants %s",
-                             query->name, field->name, PQftype(described, (int)i), schema->name,
-                             columns_of[field->type].name);
+            return error_set(err, ERR_INTERNAL, "column '%s' has type %u, and struct %s wants %s", field->name,
+                             PQftype(described, (int)i), schema->name, columns_of[field->type].name);
     }
     if ((size_t)PQnfields(described) != schema->count)
-        return error_set(err, ERR_INTERNAL, "query %s: %d columns, and struct %s has %zu members", query->name,
-                         PQnfields(described), schema->name, schema->count);
+        return error_set(err, ERR_INTERNAL, "%d columns, and struct %s has %zu members", PQnfields(described),
+                         schema->name, schema->count);
     return 0;
 }
 
@@ -150,7 +145,11 @@ int query_check(struct database *db, enum query_id id, struct error *err)
     if ((size_t)PQnparams(described) != query->parameters)
         return error_set(err, ERR_INTERNAL, "query %s: %d parameters, of which %zu were seen in its text", query->name,
                          PQnparams(described), query->parameters);
-    return has_rows(query) ? check_columns(query, described, err) : 0;
+    if (!has_rows(query))
+        return 0;
+    if (!query->schema)
+        return error_set(err, ERR_NOT_FOUND, "query %s: this program has no schema_%s", query->name, query->row);
+    return columns_check(query->schema, described, err) < 0 ? error_add_context(err, "query %s", query->name) : 0;
 }
 
 static int run(struct database *db, enum query_id id, struct params params, PGresult **result, struct error *err)
@@ -184,10 +183,7 @@ int query_rows(struct database *db, enum query_id id, struct params params, stru
         PQclear(result);
         return error_set(err, ERR_INTERNAL, "query %s does not fill struct %s", query->name, query->row);
     }
-    *rows = malloc(sizeof(**rows));
-    if (!*rows)
-        abort();
-    **rows = (struct rows){.result = result, .query = query};
+    *rows = rows_new(result, schema_of(query));
     return 0;
 }
 
@@ -219,6 +215,16 @@ int query_row(struct database *db, enum query_id id, struct params params, struc
 
 /* --- rows ---------------------------------------------------------------------------------------------------------- */
 
+struct rows *rows_new(PGresult *result, const struct schema *schema)
+{
+    struct rows *rows = malloc(sizeof(*rows));
+
+    if (!rows)
+        abort();
+    *rows = (struct rows){.result = result, .schema = schema};
+    return rows;
+}
+
 void rows_free(struct rows *rows)
 {
     if (!rows)
@@ -239,7 +245,7 @@ size_t rows_count(const struct rows *rows)
 
 const struct schema *rows_schema(const struct rows *rows)
 {
-    return schema_of(rows->query);
+    return rows->schema;
 }
 
 const char *rows_text(const struct rows *rows, size_t row, size_t column)
