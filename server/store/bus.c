@@ -156,7 +156,12 @@ void bus_send(enum bus_kind kind, const char *session, int64_t after, const char
         return;
     memcpy(header.session, session, strlen(session));
     fd = connected(false);
-    while (fd >= 0 && sendmsg(fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    while (fd >= 0) {
+        if (sendmsg(fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+            if (stuck_until_ms)
+                stuck_until_ms = 0;
+            return;
+        }
         if (errno == EINTR)
             continue;
         if (errno == EAGAIN) {
