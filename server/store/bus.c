@@ -51,7 +51,7 @@ void bus_init(const char *socket_path)
         LOG(ERROR, "bus_path_too_long", V("path", socket_path));
 }
 
-/* --- receiving ------------------------------------------------------------------------------------------------------ */
+/* --- receiving ------------------------------------------------------------------------------- */
 
 int bus_receive_open(struct error *err)
 {
@@ -106,10 +106,10 @@ int bus_receive(int socket, struct bus_message *message)
     }
 }
 
-/* --- sending -------------------------------------------------------------------------------------------------------- */
+/* --- sending --------------------------------------------------------------------------------- */
 
-/* The socket, connected: only then does poll(2) see the receiver's queue. `again` after the receiver was found gone. -1 when there is
- * none now. */
+/* The socket, connected: only then does poll(2) see the receiver's queue. `again` after the
+ * receiver was found gone. -1 when there is none now. */
 static int connected(bool again)
 {
     const int room = BUFFER_BYTES;
@@ -143,16 +143,18 @@ static bool wait_for_room(int fd, int64_t deadline)
     return false;
 }
 
-void bus_send(enum bus_kind kind, const char *session, int64_t after, const char *frame, size_t length)
+void bus_send(enum bus_kind kind, const char *session, int64_t after, const char *frame,
+              size_t length)
 {
-    struct header header = {.kind = kind, .after = after};
+    struct header header = {.kind = (int32_t)kind, .after = after};
     struct iovec parts[] = {{&header, sizeof(header)}, {(char *)frame, length}};
     struct msghdr packet = {.msg_iov = parts, .msg_iovlen = COUNT(parts)};
     int64_t deadline = monotonic_ms() + SEND_WAIT_MS;
     bool fresh = false;
     int fd;
 
-    if (!address.sun_path[0] || length > BUS_MESSAGE_MAX || strlen(session) >= sizeof(header.session))
+    if (!address.sun_path[0] || length > BUS_MESSAGE_MAX ||
+        strlen(session) >= sizeof(header.session))
         return;
     memcpy(header.session, session, strlen(session));
     fd = connected(false);

@@ -29,7 +29,7 @@ void connection_scope(PGconn **connection)
     PQfinish(*connection);
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
+/* --- opening --------------------------------------------------------------------------------- */
 
 struct keyword {
     const char *name, *value;
@@ -37,19 +37,18 @@ struct keyword {
 
 /* A URL may change these. */
 static const struct keyword defaults[] = {
-    {"connect_timeout", "3"},
-    {"application_name", "sandbox-server"},
-    {"keepalives_idle", "10"},
-    {"keepalives_interval", "5"},
-    {"keepalives_count", "3"},
-    {"tcp_user_timeout", "20000"},
+    {"connect_timeout", "3"},  {"application_name", "sandbox-server"},
+    {"keepalives_idle", "10"}, {"keepalives_interval", "5"},
+    {"keepalives_count", "3"}, {"tcp_user_timeout", "20000"},
 };
 
 _Static_assert(CONNECT_TIMEOUT_S == 3 && STATEMENT_TIMEOUT_S == 30, "as the tables here say");
 
-/* The program relies on these: its texts are UTF-8, its moments are UTC, and nothing waits for ever. */
-static const char options[] = "-c timezone=UTC -c statement_timeout=30s -c idle_in_transaction_session_timeout=60s"
-                              " -c default_transaction_isolation=read\\ committed -c standard_conforming_strings=on";
+/* The program relies on these: its texts are UTF-8, its moments are UTC, and nothing waits for
+ * ever. */
+static const char options[] =
+    "-c timezone=UTC -c statement_timeout=30s -c idle_in_transaction_session_timeout=60s"
+    " -c default_transaction_isolation=read\\ committed -c standard_conforming_strings=on";
 
 static void target_add(struct target *target, size_t *count, const char *name, const char *value)
 {
@@ -165,7 +164,7 @@ bool connection_alive(PGconn *connection)
     return PQstatus(connection) == CONNECTION_OK;
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* --- answers --------------------------------------------------------------------------------- */
 
 /* Until PQgetResult does not block: 0, or -1 when there is nothing to wait for any more. */
 static int wait_answer(PGconn *connection, int64_t deadline)
@@ -219,7 +218,8 @@ struct failure {
 /* The first that matches. */
 static const struct failure failures[] = {
     {"23505", ERR_CONFLICT, 0, "it exists already"},
-    {"23503", ERR_CONFLICT, 0, "it refers to something that does not exist, or something refers to it"},
+    {"23503", ERR_CONFLICT, 0,
+     "it refers to something that does not exist, or something refers to it"},
     {"22", ERR_INVALID, 0, "a value can't be stored"},
     {"54000", ERR_TOO_LARGE, 0, "a value is too large"},
     {"40001", ERR_UNAVAILABLE, 1, "somebody changed the same at the same time"},
@@ -240,9 +240,11 @@ static int fail_as(const struct failure *failure, struct error *err)
     return -1;
 }
 
-int connection_judge(PGconn *connection, const PGresult *result, const char *what, struct error *err)
+int connection_judge(PGconn *connection, const PGresult *result, const char *what,
+                     struct error *err)
 {
-    static const struct failure lost = {NULL, ERR_UNAVAILABLE, 1, "the connection to the database was lost"};
+    static const struct failure lost = {NULL, ERR_UNAVAILABLE, 1,
+                                        "the connection to the database was lost"};
     ExecStatusType status = PQresultStatus(result);
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -257,15 +259,18 @@ int connection_judge(PGconn *connection, const PGresult *result, const char *wha
     for (size_t i = 0; i < COUNT(failures); i++)
         if (!strncmp(state, failures[i].state, strlen(failures[i].state)))
             return fail_as(&failures[i], err);
-    /* Class 42, a query that does not fit the schema, is the only one whose message has names and no values. */
-    LOG(ERROR, "query_failed", V("query", what), V("sqlstate", state), V("constraint", constraint ? constraint : ""),
+    /* Class 42, a query that does not fit the schema, is the only one whose message has names and
+     * no values. */
+    LOG(ERROR, "query_failed", V("query", what), V("sqlstate", state),
+        V("constraint", constraint ? constraint : ""),
         V("reason", !strncmp(state, "42", 2) && message ? message : ""));
     return error_set(err, ERR_INTERNAL, "query %s failed (SQLSTATE %s)", what, state);
 }
 
 bool connection_spent(PGconn *connection, const PGresult *result)
 {
-    /* A server that became a standby; prepared queries that are gone, or whose columns a migration changed. */
+    /* A server that became a standby; prepared queries that are gone, or whose columns a migration
+     * changed. */
     static const char *const states[] = {"25006", "26000", "0A000"};
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
@@ -277,7 +282,8 @@ bool connection_spent(PGconn *connection, const PGresult *result)
     return false;
 }
 
-int connection_run(PGconn *connection, const char *what, const char *sql, PGresult **result, struct error *err)
+int connection_run(PGconn *connection, const char *what, const char *sql, PGresult **result,
+                   struct error *err)
 {
     auto_result PGresult *answer = NULL;
 

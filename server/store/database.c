@@ -14,14 +14,14 @@
 struct pool {
     struct target target;
     int size;
-    pthread_mutex_t lock;     /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t returned;
-    int open;                 /* lent or idle */
+    int open; /* lent or idle */
     int idle_count;
-    struct database **idle;   /* the last returned is lent first: the others may rest */
+    struct database **idle; /* the last returned is lent first: the others may rest */
 };
 
-/* --- the pool ------------------------------------------------------------------------------------------------------- */
+/* --- the pool -------------------------------------------------------------------------------- */
 
 int pool_open(struct pool **pool, const char *url, int size, struct error *err)
 {
@@ -86,14 +86,16 @@ static int connect_to(struct pool *pool, struct database **db, struct error *err
 static int pool_take(struct pool *pool, int wait_ms, struct database **db, struct error *err)
 {
     int64_t deadline_ms = monotonic_ms() + wait_ms;
-    struct timespec deadline = {.tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000};
+    struct timespec deadline = {.tv_sec = deadline_ms / 1000,
+                                .tv_nsec = deadline_ms % 1000 * 1000000};
     int timed_out = 0;
     bool taken;
 
     *db = NULL;
     pthread_mutex_lock(&pool->lock);
     while (!pool->idle_count && pool->open >= pool->size && !timed_out)
-        timed_out = wait_ms > 0 ? pthread_cond_timedwait(&pool->returned, &pool->lock, &deadline) : 1;
+        timed_out =
+            wait_ms > 0 ? pthread_cond_timedwait(&pool->returned, &pool->lock, &deadline) : 1;
     taken = pool->idle_count || pool->open < pool->size;
     if (pool->idle_count)
         *db = pool->idle[--pool->idle_count];
@@ -158,7 +160,7 @@ void database_scope(struct database **db)
     database_return(*db);
 }
 
-/* --- transactions ------------------------------------------------------------------------------------------------- */
+/* --- transactions ---------------------------------------------------------------------------- */
 
 int database_judge(struct database *db, const PGresult *result, const char *what, struct error *err)
 {
@@ -217,11 +219,13 @@ int database_commit(struct database *db, struct error *err)
         return error_set(err, ERR_INTERNAL, "there is no transaction");
     db->in_transaction = false;
     if (command(db, "COMMIT", &result, err) < 0) {
-        /* A connection that broke here leaves open whether it was committed: a look too many hurts nobody. */
+        /* A connection that broke here leaves open whether it was committed: a look too many hurts
+         * nobody. */
         wake_touched(db);
         return -1;
     }
-    /* PostgreSQL answers COMMIT in a failed transaction with a rollback, and calls that a success. */
+    /* PostgreSQL answers COMMIT in a failed transaction with a rollback, and calls that a success.
+     */
     if (strcmp(PQcmdStatus(result), "COMMIT") != 0) {
         db->touched_count = 0;
         return error_set(err, ERR_INTERNAL, "a failed transaction can't be committed");
@@ -266,7 +270,7 @@ void database_touch(struct database *db, const char *session_id)
     strncat(db->touched[db->touched_count++], session_id, sizeof(*db->touched) - 1);
 }
 
-/* --- the start of a program ------------------------------------------------------------------------------------------ */
+/* --- the start of a program ------------------------------------------------------------------ */
 
 int database_version(struct database *db, struct error *err)
 {
@@ -288,8 +292,10 @@ static int check_version(struct database *db, struct error *err)
         return -1;
     if (version == migrate_current())
         return 0;
-    return error_set(err, ERR_CONFLICT, "the database's schema has version %d, and this program needs %d: %s", version,
-                     migrate_current(), version < migrate_current() ? "migrate it first" : "it was migrated by a newer one");
+    return error_set(
+        err, ERR_CONFLICT, "the database's schema has version %d, and this program needs %d: %s",
+        version, migrate_current(),
+        version < migrate_current() ? "migrate it first" : "it was migrated by a newer one");
 }
 
 int database_check(struct pool *pool, struct error *err)

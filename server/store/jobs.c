@@ -20,21 +20,24 @@ static const struct field job_fields[] = {
 };
 SCHEMA(job);
 
-int jobs_add(struct database *db, const char *kind, const char *session_id, const char *run_id, const char *payload,
-             int run_after_s, int max_attempts, struct error *err)
+int jobs_add(struct database *db, const char *kind, const char *session_id, const char *run_id,
+             const char *payload, int run_after_s, int max_attempts, struct error *err)
 {
     return query_run(db, QUERY_jobs_insert,
-                     PARAMS(kind, session_id, run_id, payload, NUM(run_after_s), NUM(max_attempts)), err) < 0
+                     PARAMS(kind, session_id, run_id, payload, NUM(run_after_s), NUM(max_attempts)),
+                     err) < 0
                ? -1
                : 0;
 }
 
-int jobs_lease(struct database *db, const char *owner, struct arena *arena, struct job *job, struct error *err)
+int jobs_lease(struct database *db, const char *owner, struct arena *arena, struct job *job,
+               struct error *err)
 {
     for (;;) {
         auto_rows struct rows *rows = NULL;
 
-        if (query_rows(db, QUERY_jobs_take, PARAMS(owner, NUM(LAST_WORDS), NUM(JOB_LEASE_S)), &rows, err) < 0)
+        if (query_rows(db, QUERY_jobs_take, PARAMS(owner, NUM(LAST_WORDS), NUM(JOB_LEASE_S)), &rows,
+                       err) < 0)
             return -1;
         if (rows_count(rows) == 0)
             return 0;
@@ -51,7 +54,8 @@ int jobs_heartbeat(struct database *db, const char *owner, struct error *err)
 }
 
 /* Run a query that is guarded by the lease. */
-static int guarded(struct database *db, enum query_id query, struct params params, struct error *err)
+static int guarded(struct database *db, enum query_id query, struct params params,
+                   struct error *err)
 {
     int rows = query_run(db, query, params, err);
 

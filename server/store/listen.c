@@ -14,8 +14,9 @@ struct listening {
     struct target target;
     char **channels;
     size_t channel_count;
-    PGconn *connection;   /* NULL: to be opened at retry_ms */
-    size_t announced;     /* since the connection was opened: channels told that something may have been missed */
+    PGconn *connection; /* NULL: to be opened at retry_ms */
+    size_t announced; /* since the connection was opened: channels told that something may have been
+                         missed */
     int backoff_ms;
     int64_t retry_ms;
     PGnotify *current;
@@ -26,7 +27,8 @@ static void disconnect(struct listening *listener)
     PQfinish(listener->connection);
     listener->connection = NULL;
     listener->retry_ms = monotonic_ms() + listener->backoff_ms;
-    listener->backoff_ms = 2 * listener->backoff_ms < BACKOFF_MAX_MS ? 2 * listener->backoff_ms : BACKOFF_MAX_MS;
+    listener->backoff_ms =
+        2 * listener->backoff_ms < BACKOFF_MAX_MS ? 2 * listener->backoff_ms : BACKOFF_MAX_MS;
 }
 
 static int listen_on(PGconn *connection, const char *channel, struct error *err)
@@ -56,7 +58,8 @@ static int reconnect(struct listening *listener, struct error *err)
     return 0;
 }
 
-int listen_open(struct listening **listener, const char *url, const char *const *channels, struct error *err)
+int listen_open(struct listening **listener, const char *url, const char *const *channels,
+                struct error *err)
 {
     struct target target = {0};
     struct listening *opened;
@@ -118,11 +121,14 @@ static int next_notification(struct listening *listener, const char **channel, c
     return 1;
 }
 
-/* Sleep until the connection says something, `wake_fd` does, or `deadline`: 1 when it was wake_fd. */
-static int wait_for_either(struct listening *listener, int64_t deadline, int wake_fd, struct error *err)
+/* Sleep until the connection says something, `wake_fd` does, or `deadline`: 1 when it was wake_fd.
+ */
+static int wait_for_either(struct listening *listener, int64_t deadline, int wake_fd,
+                           struct error *err)
 {
-    struct pollfd sockets[] = {{.fd = wake_fd, .events = POLLIN},
-                               {.fd = listener->connection ? PQsocket(listener->connection) : -1, .events = POLLIN}};
+    struct pollfd sockets[] = {
+        {.fd = wake_fd, .events = POLLIN},
+        {.fd = listener->connection ? PQsocket(listener->connection) : -1, .events = POLLIN}};
     int64_t left = deadline - monotonic_ms();
 
     if (poll(sockets, COUNT(sockets), left > 0 ? (int)left : 0) < 0)
@@ -134,8 +140,8 @@ static int wait_for_either(struct listening *listener, int64_t deadline, int wak
     return sockets[0].revents != 0;
 }
 
-int listen_wait(struct listening *listener, int timeout_ms, int wake_fd, const char **channel, const char **payload,
-                struct error *err)
+int listen_wait(struct listening *listener, int timeout_ms, int wake_fd, const char **channel,
+                const char **payload, struct error *err)
 {
     int64_t deadline = monotonic_ms() + timeout_ms;
 

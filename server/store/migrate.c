@@ -21,17 +21,19 @@ static const struct migration {
 #undef MIGRATION
 };
 
-/* A migration may take long, but not wait long: behind a lock that it waits for, all others wait too. The lock of migrations is a
- * session's, so that it spans their transactions, and goes with the connection. */
-static const char prepare_session[] = "SET statement_timeout = 0;"
-                                      "SET lock_timeout = '60s';"
-                                      "SET idle_in_transaction_session_timeout = 0;"
-                                      "SELECT pg_advisory_lock(7303011526417);"
-                                      "CREATE TABLE IF NOT EXISTS schema_migrations ("
-                                      " number     integer PRIMARY KEY,"
-                                      " name       text NOT NULL,"
-                                      " digest     text NOT NULL," /* SHA-256 of its text, hex */
-                                      " applied_at timestamptz NOT NULL DEFAULT now())";
+/* A migration may take long, but not wait long: behind a lock that it waits for, all others wait
+ * too. The lock of migrations is a session's, so that it spans their transactions, and goes with
+ * the connection. */
+static const char *const preparations[] = {
+    "SET statement_timeout = 0",
+    "SET lock_timeout = '60s'",
+    "SELECT pg_advisory_lock(7303011526417)",
+    "CREATE TABLE IF NOT EXISTS schema_migrations ("
+    " number     integer PRIMARY KEY,"
+    " name       text NOT NULL,"
+    " digest     text NOT NULL," /* SHA-256 of its text, hex */
+    " applied_at timestamptz NOT NULL DEFAULT now())",
+};
 
 int migrate_current(void)
 {
@@ -39,7 +41,8 @@ int migrate_current(void)
 }
 
 /* As connection_run, but as long as it takes. */
-static int run(PGconn *connection, const char *what, const char *sql, PGresult **result, struct error *err)
+static int run(PGconn *connection, const char *what, const char *sql, PGresult **result,
+               struct error *err)
 {
     auto_result PGresult *answer = PQexec(connection, sql);
 
@@ -74,11 +77,14 @@ static int check_applied(const PGresult *rows, bool *applied, struct error *err)
         char digest[SHA256_HEX_SIZE];
 
         if (!migration)
-            return error_set(err, ERR_CONFLICT, "the database has migration %04d '%s', which this program does not know",
-                             number, PQgetvalue(rows, row, 1));
+            return error_set(
+                err, ERR_CONFLICT,
+                "the database has migration %04d '%s', which this program does not know", number,
+                PQgetvalue(rows, row, 1));
         digest_of(migration, digest);
         if (strcmp(digest, PQgetvalue(rows, row, 2)) != 0)
-            return error_set(err, ERR_CONFLICT, "migration %04d '%s' was changed after it had been applied", number,
+            return error_set(err, ERR_CONFLICT,
+                             "migration %04d '%s' was changed after it had been applied", number,
                              migration->name);
         applied[migration - migrations] = true;
     }
@@ -91,8 +97,11 @@ static int record(PGconn *connection, const struct migration *migration, struct 
     char digest[SHA256_HEX_SIZE];
 
     digest_of(migration, digest);
-    answer = PQexecParams(connection, "INSERT INTO schema_migrations (number, name, digest) VALUES ($1::integer, $2, $3)",
-                          3, NULL, (const char *const[]){NUM(migration->number), migration->name, digest}, NULL, NULL, 0);
+    answer = PQexecParams(
+        connection,
+        "INSERT INTO schema_migrations (number, name, digest) VALUES ($1::integer, $2, $3)", 3,
+        NULL, (const char *const[]){NUM(migration->number), migration->name, digest}, NULL, NULL,
+        0);
     return connection_judge(connection, answer, "schema_migrations", err);
 }
 
@@ -102,10 +111,12 @@ static int apply(PGconn *connection, const struct migration *migration, struct e
     if (run(connection, migration->name, "BEGIN", NULL, err) < 0 ||
         run(connection, migration->name, migration->text, NULL, err) < 0) {
         /* The operator's own text: its message may be shown. */
-        LOG(ERROR, "migration_failed", V("migration", migration->name), V("reason", PQerrorMessage(connection)));
+        LOG(ERROR, "migration_failed", V("migration", migration->name),
+            V("reason", PQerrorMessage(connection)));
         return error_add_context(err, "migration %04d", migration->number);
     }
-    if (record(connection, migration, err) < 0 || run(connection, migration->name, "COMMIT", NULL, err) < 0)
+    if (record(connection, migration, err) < 0 ||
+        run(connection, migration->name, "COMMIT", NULL, err) < 0)
         return error_add_context(err, "migration %04d", migration->number);
     LOG(INFO, "migration_applied", V("number", migration->number), V("name", migration->name));
     return 0;
@@ -117,8 +128,11 @@ static int migrate_on(PGconn *connection, struct error *err)
     bool applied[COUNT(migrations)] = {false};
     int count = 0;
 
-    if (run(connection, "migrate", prepare_session, NULL, err) < 0 ||
-        run(connection, "migrate", "SELECT number, name, digest FROM schema_migrations ORDER BY number", &rows, err) < 0 ||
+    for (size_t i = 0; i < COUNT(preparations); i++)
+        if (run(connection, "migrate", preparations[i], NULL, err) < 0)
+            return -1;
+    if (run(connection, "migrate",
+            "SELECT number, name, digest FROM schema_migrations ORDER BY number", &rows, err) < 0 ||
         check_applied(rows, applied, err) < 0)
         return -1;
     for (size_t i = 0; i < COUNT(migrations); i++) {

@@ -9,8 +9,9 @@
 #include "common/scope.h"
 #include "store/connection.h"
 
-/* The schemas are defined in other rooms, and a test has not all of them: weak, so that the address of a missing one is NULL. */
-#define QUERY(query_name, count, row_name, sql)                                                    \
+/* The schemas are defined in other rooms, and a test has not all of them: weak, so that the address
+ * of a missing one is NULL. */
+#define QUERY(query_name, count, row_name, sql) \
     extern const struct schema schema_##row_name __attribute__((weak));
 #include "sql/queries.def"
 #undef QUERY
@@ -24,11 +25,11 @@ struct query {
 };
 
 static const struct query queries[QUERIES] = {
-#define QUERY(query_name, count, row_name, sql)                                                    \
-    {.name = #query_name,                                                                          \
-     .parameters = count,                                                                          \
-     .row = #row_name,                                                                             \
-     .schema = &schema_##row_name,                                                                 \
+#define QUERY(query_name, count, row_name, sql) \
+    {.name = #query_name,                       \
+     .parameters = count,                       \
+     .row = #row_name,                          \
+     .schema = &schema_##row_name,              \
      .text = sql},
 #include "sql/queries.def"
 #undef QUERY
@@ -56,7 +57,7 @@ const char *number_text(char out[24], int64_t value)
     return out;
 }
 
-/* --- columns against field tables --------------------------------------------------------------------------------- */
+/* --- columns against field tables ------------------------------------------------------------ */
 
 /* Of PostgreSQL's catalogue; they never change. */
 enum {
@@ -102,19 +103,20 @@ int columns_check(const struct schema *schema, const PGresult *described, struct
         const struct field *field = &schema->fields[i];
 
         if (strcmp(PQfname(described, (int)i), field->name) != 0)
-            return error_set(err, ERR_INTERNAL, "column %zu is '%s', and struct %s has '%s' there", i + 1,
-                             PQfname(described, (int)i), schema->name, field->name);
+            return error_set(err, ERR_INTERNAL, "column %zu is '%s', and struct %s has '%s' there",
+                             i + 1, PQfname(described, (int)i), schema->name, field->name);
         if (!type_fits(field->type, PQftype(described, (int)i)))
-            return error_set(err, ERR_INTERNAL, "column '%s' has type %u, and struct %s wants %s", field->name,
-                             PQftype(described, (int)i), schema->name, columns_of[field->type].name);
+            return error_set(err, ERR_INTERNAL, "column '%s' has type %u, and struct %s wants %s",
+                             field->name, PQftype(described, (int)i), schema->name,
+                             columns_of[field->type].name);
     }
     if ((size_t)PQnfields(described) != schema->count)
-        return error_set(err, ERR_INTERNAL, "%d columns, and struct %s has %zu members", PQnfields(described),
-                         schema->name, schema->count);
+        return error_set(err, ERR_INTERNAL, "%d columns, and struct %s has %zu members",
+                         PQnfields(described), schema->name, schema->count);
     return 0;
 }
 
-/* --- running ----------------------------------------------------------------------------------------------------- */
+/* --- running --------------------------------------------------------------------------------- */
 
 static int prepare(struct database *db, enum query_id id, struct error *err)
 {
@@ -143,26 +145,32 @@ int query_check(struct database *db, enum query_id id, struct error *err)
     if (database_judge(db, described, query->name, err) < 0)
         return -1;
     if ((size_t)PQnparams(described) != query->parameters)
-        return error_set(err, ERR_INTERNAL, "query %s: %d parameters, of which %zu were seen in its text", query->name,
+        return error_set(err, ERR_INTERNAL,
+                         "query %s: %d parameters, of which %zu were seen in its text", query->name,
                          PQnparams(described), query->parameters);
     if (!has_rows(query))
         return 0;
     if (!query->schema)
-        return error_set(err, ERR_NOT_FOUND, "query %s: this program has no schema_%s", query->name, query->row);
-    return columns_check(query->schema, described, err) < 0 ? error_add_context(err, "query %s", query->name) : 0;
+        return error_set(err, ERR_NOT_FOUND, "query %s: this program has no schema_%s", query->name,
+                         query->row);
+    return columns_check(query->schema, described, err) < 0
+               ? error_add_context(err, "query %s", query->name)
+               : 0;
 }
 
-static int run(struct database *db, enum query_id id, struct params params, PGresult **result, struct error *err)
+static int run(struct database *db, enum query_id id, struct params params, PGresult **result,
+               struct error *err)
 {
     const struct query *query = &queries[id];
     auto_result PGresult *answer = NULL;
 
     if (params.count != query->parameters)
-        return error_set(err, ERR_INTERNAL, "query %s takes %zu parameters, and was given %zu", query->name,
-                         query->parameters, params.count);
+        return error_set(err, ERR_INTERNAL, "query %s takes %zu parameters, and was given %zu",
+                         query->name, query->parameters, params.count);
     if (prepare(db, id, err) < 0)
         return -1;
-    if (PQsendQueryPrepared(db->connection, query->name, (int)params.count, params.values, NULL, NULL, 0))
+    if (PQsendQueryPrepared(db->connection, query->name, (int)params.count, params.values, NULL,
+                            NULL, 0))
         answer = connection_answer(db->connection, ANSWER_TIMEOUT_MS);
     if (database_judge(db, answer, query->name, err) < 0)
         return -1;
@@ -171,17 +179,20 @@ static int run(struct database *db, enum query_id id, struct params params, PGre
     return 0;
 }
 
-int query_rows(struct database *db, enum query_id id, struct params params, struct rows **rows, struct error *err)
+int query_rows(struct database *db, enum query_id id, struct params params, struct rows **rows,
+               struct error *err)
 {
     const struct query *query = &queries[id];
     PGresult *result = NULL;
 
     if (run(db, id, params, &result, err) < 0)
         return -1;
-    /* What database_check compares is relied on below: without the table, or with another number of columns, nothing is read. */
+    /* What database_check compares is relied on below: without the table, or with another number of
+     * columns, nothing is read. */
     if (has_rows(query) && (!query->schema || (size_t)PQnfields(result) != query->schema->count)) {
         PQclear(result);
-        return error_set(err, ERR_INTERNAL, "query %s does not fill struct %s", query->name, query->row);
+        return error_set(err, ERR_INTERNAL, "query %s does not fill struct %s", query->name,
+                         query->row);
     }
     *rows = rows_new(result, schema_of(query));
     return 0;
@@ -198,8 +209,8 @@ int query_run(struct database *db, enum query_id id, struct params params, struc
     return (int)strtol(PQcmdTuples(result), NULL, 10);
 }
 
-int query_row(struct database *db, enum query_id id, struct params params, struct arena *arena, void *value,
-              struct error *err)
+int query_row(struct database *db, enum query_id id, struct params params, struct arena *arena,
+              void *value, struct error *err)
 {
     auto_rows struct rows *rows = NULL;
 
@@ -213,7 +224,7 @@ int query_row(struct database *db, enum query_id id, struct params params, struc
     return 0;
 }
 
-/* --- rows ---------------------------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------ */
 
 struct rows *rows_new(PGresult *result, const struct schema *schema)
 {
@@ -268,10 +279,13 @@ struct number_list {
     struct numbers items;
 };
 static const struct field number_list_fields[] = {{NUMBERS(number_list, items)}};
-static const struct schema number_list_schema = {
-    .name = "number_list", .fields = number_list_fields, .count = 1, .size = sizeof(struct number_list)};
+static const struct schema number_list_schema = {.name = "number_list",
+                                                 .fields = number_list_fields,
+                                                 .count = 1,
+                                                 .size = sizeof(struct number_list)};
 
-static void set_list(const struct schema *schema, const char *name, const char *text, struct arena *arena, void *member)
+static void set_list(const struct schema *schema, const char *name, const char *text,
+                     struct arena *arena, void *member)
 {
     const char *object = arena_text(arena, "{\"items\":%s}", text);
     struct decoded decoded;
@@ -284,7 +298,8 @@ static void set_list(const struct schema *schema, const char *name, const char *
 }
 
 /* `size` bytes into the member, or behind the pointer that it is. */
-static void set_plain(const struct field *field, const void *content, size_t size, struct arena *arena, void *member)
+static void set_plain(const struct field *field, const void *content, size_t size,
+                      struct arena *arena, void *member)
 {
     void *target = member;
 
@@ -293,7 +308,8 @@ static void set_plain(const struct field *field, const void *content, size_t siz
     memcpy(target, content, size);
 }
 
-static void set_member(const struct field *field, const char *text, size_t length, struct arena *arena, void *member)
+static void set_member(const struct field *field, const char *text, size_t length,
+                       struct arena *arena, void *member)
 {
     switch (field->type) {
     case FIELD_TEXT:

@@ -1,4 +1,5 @@
-/* A private PostgreSQL in a temporary folder, on a Unix socket: made once per test program, gone with it. */
+/* A private PostgreSQL in a temporary folder, on a Unix socket: made once per test program, gone
+ * with it. */
 #ifndef TESTS_UNIT_STORE_POSTGRES_H
 #define TESTS_UNIT_STORE_POSTGRES_H
 
@@ -52,7 +53,8 @@ static inline pid_t postgres_spawn(const char *const *argv)
         postgres_die("fork");
     if (pid > 0)
         return pid;
-    /* Check ends what a test leaves behind, by its group; the server outlives the test that starts it again. */
+    /* Check ends what a test leaves behind, by its group; the server outlives the test that starts
+     * it again. */
     setsid();
     if (geteuid() == 0) {
         const struct passwd *user = getpwnam("postgres");
@@ -62,7 +64,8 @@ static inline pid_t postgres_spawn(const char *const *argv)
     }
     if (chdir("/") < 0 || !freopen("/dev/null", "r", stdin))
         postgres_die("detach");
-    if (!getenv("POSTGRES_VERBOSE") && (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)))
+    if (!getenv("POSTGRES_VERBOSE") &&
+        (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)))
         _exit(EXIT_FAILURE);
     execvp(path, (char *const *)argv);
     _exit(EXIT_FAILURE);
@@ -105,8 +108,9 @@ static inline void postgres_start(void)
     struct error err;
 
     snprintf(data, sizeof(data), "%s/data", postgres_folder);
-    postgres_spawn((const char *const[]){"postgres", "-D", data, "-k", postgres_folder, "-c", "listen_addresses=", "-F",
-                                         "-c", "shared_buffers=16MB", "-c", "max_connections=40", NULL});
+    postgres_spawn((const char *const[]){"postgres", "-D", data, "-k", postgres_folder, "-c",
+                                         "listen_addresses=", "-F", "-c", "shared_buffers=16MB",
+                                         "-c", "max_connections=40", NULL});
     if (pool_open(&pool, postgres_url, 1, &err) < 0)
         postgres_die(err.message);
     for (int tries = 0; tries < 200; tries++) {
@@ -129,14 +133,16 @@ static inline void postgres_stop(void)
 
     if (pid <= 0)
         return;
-    for (int tries = 0; tries < 400 && postgres_pid() == pid && kill(pid, tries ? 0 : SIGINT) == 0; tries++) {
+    for (int tries = 0; tries < 400 && postgres_pid() == pid && kill(pid, tries ? 0 : SIGINT) == 0;
+         tries++) {
         waitpid(pid, NULL, WNOHANG);
         postgres_sleep_ms(25);
     }
     waitpid(pid, NULL, WNOHANG);
 }
 
-static inline int postgres_remove(const char *path, const struct stat *status, int type, struct FTW *ftw)
+static inline int postgres_remove(const char *path, const struct stat *status, int type,
+                                  struct FTW *ftw)
 {
     (void)status;
     (void)type;
@@ -144,7 +150,8 @@ static inline int postgres_remove(const char *path, const struct stat *status, i
     return remove(path);
 }
 
-/* Unchecked fixtures: postgres_setup makes the cluster, with our schema; postgres_teardown removes it. */
+/* Unchecked fixtures: postgres_setup makes the cluster, with our schema; postgres_teardown removes
+ * it. */
 static inline void postgres_setup(void)
 {
     char data[96];
@@ -161,10 +168,12 @@ static inline void postgres_setup(void)
             postgres_die("chown");
     }
     snprintf(data, sizeof(data), "%s/data", postgres_folder);
-    snprintf(postgres_url, sizeof(postgres_url), "postgresql:///postgres?host=%s&user=postgres", postgres_folder);
-    if (waitpid(postgres_spawn((const char *const[]){"initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                                                     "--no-locale", "-N", NULL}),
-                &status, 0) < 0 ||
+    snprintf(postgres_url, sizeof(postgres_url), "postgresql:///postgres?host=%s&user=postgres",
+             postgres_folder);
+    if (waitpid(
+            postgres_spawn((const char *const[]){"initdb", "-D", data, "-U", "postgres", "-A",
+                                                 "trust", "-E", "UTF8", "--no-locale", "-N", NULL}),
+            &status, 0) < 0 ||
         status != 0)
         postgres_die("initdb");
     postgres_start();

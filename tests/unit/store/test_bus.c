@@ -78,6 +78,7 @@ START_TEST(the_socket_is_its_owners)
     auto_close int bus = receiver();
     struct stat status;
 
+    ck_assert_int_ge(bus, 0);
     ck_assert_int_eq(stat(path, &status), 0);
     ck_assert_uint_eq(status.st_mode & 07777, 0600);
 }

@@ -26,7 +26,8 @@ static void borrow(struct database **db)
 
 static void sql(struct database *db, const char *text)
 {
-    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text, err.message);
+    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
+                  err.message);
 }
 
 static int64_t number(struct database *db, const char *text)
@@ -34,7 +35,8 @@ static int64_t number(struct database *db, const char *text)
     PGresult *result;
     int64_t value;
 
-    ck_assert_msg(connection_run(db->connection, text, text, &result, &err) == 0, "%s: %s", text, err.message);
+    ck_assert_msg(connection_run(db->connection, text, text, &result, &err) == 0, "%s: %s", text,
+                  err.message);
     value = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
     PQclear(result);
     return value;
@@ -193,14 +195,16 @@ START_TEST(a_broken_connection_is_replaced)
 
     borrow(&db);
     borrow(&other);
-    snprintf(kill, sizeof(kill), "SELECT pg_terminate_backend(%d, 5000)", PQbackendPID(db->connection));
+    snprintf(kill, sizeof(kill), "SELECT pg_terminate_backend(%d, 5000)",
+             PQbackendPID(db->connection));
     database_return(db);
     sql(other, kill);
     /* Found broken while idle: nobody notices. */
     borrow(&db);
     ck_assert_int_eq(database_version(db, &err), migrate_current());
     /* Broken in use: one failure, and the next one works. */
-    snprintf(kill, sizeof(kill), "SELECT pg_terminate_backend(%d, 5000)", PQbackendPID(db->connection));
+    snprintf(kill, sizeof(kill), "SELECT pg_terminate_backend(%d, 5000)",
+             PQbackendPID(db->connection));
     sql(other, kill);
     ck_assert_int_eq(database_version(db, &err), -1);
     ck_assert_int_eq(err.kind, ERR_UNAVAILABLE);
@@ -285,7 +289,8 @@ END_TEST
 
 START_TEST(followers_are_woken_after_the_commit_only)
 {
-    static const char one[] = "11111111-1111-4111-8111-111111111111", two[] = "22222222-2222-4222-8222-222222222222";
+    static const char one[] = "11111111-1111-4111-8111-111111111111",
+                      two[] = "22222222-2222-4222-8222-222222222222";
     auto_database struct database *db = NULL;
     struct bus_message message;
     char path[96];
@@ -322,9 +327,10 @@ static const struct {
     const char *state;
     enum error_kind kind;
 } states[] = {
-    {"23505", ERR_CONFLICT},    {"23503", ERR_CONFLICT},    {"23514", ERR_INTERNAL},    {"22P02", ERR_INVALID},
-    {"22021", ERR_INVALID},     {"40001", ERR_UNAVAILABLE}, {"40P01", ERR_UNAVAILABLE}, {"55P03", ERR_UNAVAILABLE},
-    {"57014", ERR_UNAVAILABLE}, {"53300", ERR_UNAVAILABLE}, {"42P01", ERR_INTERNAL},    {"P0001", ERR_INTERNAL},
+    {"23505", ERR_CONFLICT},    {"23503", ERR_CONFLICT},    {"23514", ERR_INTERNAL},
+    {"22P02", ERR_INVALID},     {"22021", ERR_INVALID},     {"40001", ERR_UNAVAILABLE},
+    {"40P01", ERR_UNAVAILABLE}, {"55P03", ERR_UNAVAILABLE}, {"57014", ERR_UNAVAILABLE},
+    {"53300", ERR_UNAVAILABLE}, {"42P01", ERR_INTERNAL},    {"P0001", ERR_INTERNAL},
 };
 
 START_TEST(a_state_is_a_kind_of_error)
@@ -333,7 +339,9 @@ START_TEST(a_state_is_a_kind_of_error)
     char text[120];
 
     borrow(&db);
-    snprintf(text, sizeof(text), "DO $$ BEGIN RAISE EXCEPTION 'of somebody' USING ERRCODE = '%s'; END $$", states[_i].state);
+    snprintf(text, sizeof(text),
+             "DO $$ BEGIN RAISE EXCEPTION 'of somebody' USING ERRCODE = '%s'; END $$",
+             states[_i].state);
     ck_assert_int_eq(connection_run(db->connection, "raise", text, NULL, &err), -1);
     ck_assert_int_eq(err.kind, states[_i].kind);
     ck_assert_ptr_null(strstr(err.message, "of somebody"));
@@ -384,9 +392,10 @@ START_TEST(parameters_are_counted)
 }
 END_TEST
 
-/* --- what the queries fill -------------------------------------------------------------------------------------------- */
+/* --- what the queries fill ------------------------------------------------------------------- */
 
-/* Every embedded query fits the schema of the migrations, and its struct where this program has it. */
+/* Every embedded query fits the schema of the migrations, and its struct where this program has it.
+ */
 START_TEST(every_query_can_be_prepared)
 {
     auto_database struct database *db = NULL;
@@ -412,23 +421,28 @@ struct sample {
     const char *json;
 };
 static const struct field sample_fields[] = {
-    {TEXT(sample, text)},          {TEXT(sample, absent), .nullable = true}, {NUMBER(sample, number)},
-    {MAYBE_NUMBER(sample, maybe)}, {MAYBE_NUMBER(sample, none)},             {REAL(sample, real)},
-    {FLAG(sample, flag)},          {MAYBE_FLAG(sample, maybe_flag)},         {TEXTS(sample, texts)},
-    {NUMBERS(sample, numbers)},    {JSON(sample, json)},
+    {TEXT(sample, text)},         {TEXT(sample, absent), .nullable = true},
+    {NUMBER(sample, number)},     {MAYBE_NUMBER(sample, maybe)},
+    {MAYBE_NUMBER(sample, none)}, {REAL(sample, real)},
+    {FLAG(sample, flag)},         {MAYBE_FLAG(sample, maybe_flag)},
+    {TEXTS(sample, texts)},       {NUMBERS(sample, numbers)},
+    {JSON(sample, json)},
 };
 SCHEMA(sample);
 
-#define SAMPLE                                                                                     \
-    "SELECT E'a \"q\" \\n \u00e9'::text AS text, NULL::text AS absent, -9007199254740993 AS number, 7::smallint AS maybe," \
-    " NULL::integer AS none, 0.5::float8 AS real, true AS flag, false AS maybe_flag,"              \
-    " '[\"x\", \"y\\\"z\"]'::jsonb AS texts, '[1, 9223372036854775807]'::json AS numbers, '{\"a\": [1]}'::json AS json"
+#define SAMPLE                                                                                \
+    "SELECT E'a \"q\" \\n \u00e9'::text AS text, NULL::text AS absent, -9007199254740993 AS " \
+    "number, 7::smallint AS maybe,"                                                           \
+    " NULL::integer AS none, 0.5::float8 AS real, true AS flag, false AS maybe_flag,"         \
+    " '[\"x\", \"y\\\"z\"]'::jsonb AS texts, '[1, 9223372036854775807]'::json AS numbers, "   \
+    "'{\"a\": [1]}'::json AS json"
 
 static struct rows *rows_of(struct database *db, const char *text, const struct schema *schema)
 {
     PGresult *result;
 
-    ck_assert_msg(connection_run(db->connection, "rows", text, &result, &err) == 0, "%s", err.message);
+    ck_assert_msg(connection_run(db->connection, "rows", text, &result, &err) == 0, "%s",
+                  err.message);
     return rows_new(result, schema);
 }
 
@@ -468,9 +482,12 @@ START_TEST(a_row_is_an_object)
     borrow(&db);
     rows = rows_of(db, SAMPLE " UNION ALL " SAMPLE, &schema_sample);
     rows_json(rows, 1, &out);
-    ck_assert_str_eq(out.data, "{\"text\":\"a \\\"q\\\" \\n \u00e9\",\"absent\":null,\"number\":-9007199254740993,"
-                               "\"maybe\":7,\"none\":null,\"real\":0.5,\"flag\":true,\"maybe_flag\":false,"
-                               "\"texts\":[\"x\", \"y\\\"z\"],\"numbers\":[1, 9223372036854775807],\"json\":{\"a\": [1]}}");
+    ck_assert_str_eq(
+        out.data,
+        "{\"text\":\"a \\\"q\\\" \\n \u00e9\",\"absent\":null,\"number\":-9007199254740993,"
+        "\"maybe\":7,\"none\":null,\"real\":0.5,\"flag\":true,\"maybe_flag\":false,"
+        "\"texts\":[\"x\", \"y\\\"z\"],\"numbers\":[1, 9223372036854775807],\"json\":{\"a\": "
+        "[1]}}");
 }
 END_TEST
 
@@ -487,7 +504,9 @@ START_TEST(rows_are_an_array)
     auto_buffer struct buffer out = {0};
 
     borrow(&db);
-    rows = rows_of(db, "SELECT x::float8 AS real FROM unnest('{1,1e300,NaN,-Infinity}'::float8[]) AS x", &schema_real);
+    rows = rows_of(db,
+                   "SELECT x::float8 AS real FROM unnest('{1,1e300,NaN,-Infinity}'::float8[]) AS x",
+                   &schema_real);
     rows_json_list(rows, &out);
     ck_assert_str_eq(out.data, "[{\"real\":1},{\"real\":1e+300},{\"real\":null},{\"real\":null}]");
     ck_assert_str_eq(rows_text(rows, 1, 0), "1e+300");
@@ -536,13 +555,14 @@ START_TEST(query_row_says_when_there_is_none)
 
     borrow(&db);
     sql(db, "DELETE FROM jobs");
-    ck_assert_int_eq(query_row(db, QUERY_jobs_take, PARAMS("me", "3", "15"), &arena, job, &err), -1);
+    ck_assert_int_eq(query_row(db, QUERY_jobs_take, PARAMS("me", "3", "15"), &arena, job, &err),
+                     -1);
     ck_assert_int_eq(err.kind, ERR_NOT_FOUND);
     ck_assert_str_eq(err.message, "not found");
 }
 END_TEST
 
-/* --- migrations -------------------------------------------------------------------------------------------------------- */
+/* --- migrations ------------------------------------------------------------------------------ */
 
 START_TEST(what_is_applied_is_not_applied_again)
 {

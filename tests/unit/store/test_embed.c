@@ -1,4 +1,5 @@
-/* sql/embed.awk: what becomes a row, and what is refused with its place. Runs in the source folder. */
+/* sql/embed.awk: what becomes a row, and what is refused with its place. Runs in the source folder.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -42,7 +43,8 @@ static int embed(const char *mode, const char *files, struct buffer *out)
     size_t length;
     int status;
 
-    snprintf(command, sizeof(command), "script=$PWD/sql/embed.awk; cd %s && awk -f \"$script\" -v mode=%s %s 2>&1", folder,
+    snprintf(command, sizeof(command),
+             "script=$PWD/sql/embed.awk; cd %s && awk -f \"$script\" -v mode=%s %s 2>&1", folder,
              mode, files);
     pipe = popen(command, "r");
     ck_assert_ptr_nonnull(pipe);
@@ -55,8 +57,10 @@ static int embed(const char *mode, const char *files, struct buffer *out)
 static const struct {
     const char *sql, *rows;
 } good[] = {
-    {"-- name: a_find returns agent\nSELECT 1;\n", "QUERY(a_find, 0, agent,\n    \"SELECT 1;\\n\")\n"},
-    {"-- About the file.\n\n-- name: a returns nothing\n-- Why.\nSELECT $2, $11,\n  -- really\n\t$1;\n",
+    {"-- name: a_find returns agent\nSELECT 1;\n",
+     "QUERY(a_find, 0, agent,\n    \"SELECT 1;\\n\")\n"},
+    {"-- About the file.\n\n-- name: a returns nothing\n-- Why.\nSELECT $2, $11,\n  -- "
+     "really\n\t$1;\n",
      "QUERY(a, 11, nothing,\n    \"SELECT $2, $11,\\n\"\n    \"\\t$1;\\n\")\n"},
     {"-- name: a returns b\nSELECT '$9' || E'\\\\' || \"x\";\r\n",
      "QUERY(a, 0, b,\n    \"SELECT '$9' || E'\\\\\\\\' || \\\"x\\\";\\n\")\n"},
@@ -82,8 +86,10 @@ static const struct {
     {"-- name: a returns A-b\nSELECT 1;\n", "x.sql:1: a schema's name"},
     {"-- name: a\nSELECT 1;\n", "x.sql:1: expected"},
     {"-- name: a returns b c\nSELECT 1;\n", "x.sql:1: expected"},
-    {"-- name: a returns b\nSELECT 1;\n-- name: a returns b\nSELECT 1;\n", "x.sql:3: there is a query a already, at x.sql:1"},
-    {"-- name: a returns b\n-- nothing\n\n-- name: c returns b\nSELECT 1;\n", "x.sql:1: the query a has no text"},
+    {"-- name: a returns b\nSELECT 1;\n-- name: a returns b\nSELECT 1;\n",
+     "x.sql:3: there is a query a already, at x.sql:1"},
+    {"-- name: a returns b\n-- nothing\n\n-- name: c returns b\nSELECT 1;\n",
+     "x.sql:1: the query a has no text"},
     {"-- name: a returns b\n", "x.sql:1: the query a has no text"},
 };
 
@@ -117,8 +123,9 @@ START_TEST(migrations_are_whole_files_in_order)
     put("12_bad.sql", "\n");
     put("0012_again.sql", "\n");
     ck_assert_int_eq(embed("migrations", "0001_one.sql 0012_two_more.sql", &out), 0);
-    ck_assert_str_eq(out.data, "MIGRATION(1, \"one\",\n    \"-- kept\\n\"\n    \"SELECT '\\\\';\\n\")\n"
-                               "MIGRATION(12, \"two_more\",\n    \"\\n\")\n");
+    ck_assert_str_eq(out.data,
+                     "MIGRATION(1, \"one\",\n    \"-- kept\\n\"\n    \"SELECT '\\\\';\\n\")\n"
+                     "MIGRATION(12, \"two_more\",\n    \"\\n\")\n");
     ck_assert_int_eq(embed("migrations", "0001_one.sql 12_bad.sql", &wrong), 1);
     ck_assert_ptr_nonnull(strstr(wrong.data, "12_bad.sql:1: migrations are named"));
     ck_assert_int_eq(embed("migrations", "0012_two_more.sql 0012_again.sql", &twice), 1);

@@ -14,7 +14,8 @@ static struct error err;
 
 static void sql(const char *text)
 {
-    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text, err.message);
+    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
+                  err.message);
 }
 
 static void setup(void)
@@ -33,7 +34,8 @@ static void teardown(void)
 
 static void add(const char *kind, int run_after_s, int max_attempts)
 {
-    ck_assert_msg(jobs_add(db, kind, NULL, NULL, "{\"n\":1}", run_after_s, max_attempts, &err) == 0, "%s", err.message);
+    ck_assert_msg(jobs_add(db, kind, NULL, NULL, "{\"n\":1}", run_after_s, max_attempts, &err) == 0,
+                  "%s", err.message);
 }
 
 static int lease(const char *owner, struct job *job)
@@ -63,12 +65,12 @@ static void query_text(const char *text, char out[64])
     snprintf(out, 64, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
 }
 
-#define assert_sql(text, expected)                                                                 \
-    do {                                                                                           \
-        char value_[64];                                                                           \
-                                                                                                   \
-        query_text(text, value_);                                                                  \
-        ck_assert_str_eq(value_, expected);                                                        \
+#define assert_sql(text, expected)          \
+    do {                                    \
+        char value_[64];                    \
+                                            \
+        query_text(text, value_);           \
+        ck_assert_str_eq(value_, expected); \
     } while (0)
 
 START_TEST(a_job_is_leased_once_and_finished)
@@ -209,14 +211,18 @@ START_TEST(a_failed_job_comes_again_later)
     add("webhook", 0, 3);
     ck_assert_int_eq(lease("me", &job), 1);
     ck_assert_int_eq(jobs_fail(db, &job, "no answer", &err), 0);
-    assert_sql("SELECT last_error FROM jobs WHERE state = 'queued' AND owner IS NULL AND lease IS NULL", "no answer");
-    assert_sql("SELECT run_at - now() BETWEEN interval '1.5 s' AND interval '2.5 s' FROM jobs", "t");
+    assert_sql(
+        "SELECT last_error FROM jobs WHERE state = 'queued' AND owner IS NULL AND lease IS NULL",
+        "no answer");
+    assert_sql("SELECT run_at - now() BETWEEN interval '1.5 s' AND interval '2.5 s' FROM jobs",
+               "t");
     ck_assert_int_eq(lease("me", &job), 0);
     make_due();
     ck_assert_int_eq(lease("me", &job), 1);
     ck_assert_int_eq(job.attempts, 2);
     ck_assert_int_eq(jobs_fail(db, &job, "no answer", &err), 0);
-    assert_sql("SELECT run_at - now() BETWEEN interval '3.1 s' AND interval '4.9 s' FROM jobs", "t");
+    assert_sql("SELECT run_at - now() BETWEEN interval '3.1 s' AND interval '4.9 s' FROM jobs",
+               "t");
 }
 END_TEST
 
@@ -228,7 +234,8 @@ START_TEST(the_backoff_has_an_end)
     sql("UPDATE jobs SET attempts = 80");
     ck_assert_int_eq(lease("me", &job), 1);
     ck_assert_int_eq(jobs_fail(db, &job, "no answer", &err), 0);
-    assert_sql("SELECT run_at - now() BETWEEN interval '239 s' AND interval '361 s' FROM jobs", "t");
+    assert_sql("SELECT run_at - now() BETWEEN interval '239 s' AND interval '361 s' FROM jobs",
+               "t");
 }
 END_TEST
 
@@ -330,7 +337,8 @@ START_TEST(no_two_leasers_get_the_same_job)
 
     sql("INSERT INTO jobs (kind, max_attempts) SELECT 'race', 3 FROM generate_series(1, 120)");
     /* Half of them with expired leases. */
-    sql("UPDATE jobs SET state = 'leased', attempts = 1, lease = gen_random_uuid(), lease_until = now() - interval '1 s'"
+    sql("UPDATE jobs SET state = 'leased', attempts = 1, lease = gen_random_uuid(), lease_until = "
+        "now() - interval '1 s'"
         " WHERE id % 2 = 0");
     for (int i = 0; i < LEASERS; i++)
         pthread_create(&threads[i], NULL, lease_all, (void *)(intptr_t)i);
@@ -346,7 +354,9 @@ START_TEST(no_two_leasers_get_the_same_job)
     /* A leaser that met locked rows only may have left early; what it left is still there. */
     for (struct job job; count < LEASED_JOBS; count++)
         ck_assert_int_eq(lease("me", &job), 1);
-    assert_sql("SELECT count(DISTINCT lease) FROM jobs WHERE state = 'leased' AND lease_until > now()", "120");
+    assert_sql(
+        "SELECT count(DISTINCT lease) FROM jobs WHERE state = 'leased' AND lease_until > now()",
+        "120");
 }
 END_TEST
 

@@ -1,4 +1,5 @@
-/* Notifications: they come, they are not missed after a lost connection, and the wait can be ended. */
+/* Notifications: they come, they are not missed after a lost connection, and the wait can be ended.
+ */
 #include <string.h>
 
 #include "store/connection.h"
@@ -16,7 +17,9 @@ static void setup(void)
 {
     ck_assert_int_eq(pool_open(&pool, postgres_url, 2, &err), 0);
     ck_assert_int_eq(database_borrow(pool, 0, &db, &err), 0);
-    ck_assert_int_eq(listen_open(&listener, postgres_url, (const char *const[]){"jobs", "Odd \"name", NULL}, &err), 0);
+    ck_assert_int_eq(listen_open(&listener, postgres_url,
+                                 (const char *const[]){"jobs", "Odd \"name", NULL}, &err),
+                     0);
 }
 
 static void teardown(void)
@@ -28,7 +31,8 @@ static void teardown(void)
 
 static void sql(const char *text)
 {
-    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text, err.message);
+    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
+                  err.message);
 }
 
 static int wait_ms(int timeout_ms)
@@ -129,7 +133,8 @@ START_TEST(without_a_database_it_does_not_open)
 {
     struct listening *other;
 
-    ck_assert_int_eq(listen_open(&other, "postgresql:///x?host=/nonexistent", (const char *const[]){"jobs", NULL}, &err),
+    ck_assert_int_eq(listen_open(&other, "postgresql:///x?host=/nonexistent",
+                                 (const char *const[]){"jobs", NULL}, &err),
                      -1);
     ck_assert_int_eq(err.kind, ERR_UNAVAILABLE);
     ck_assert_int_eq(listen_open(&other, "host", (const char *const[]){"jobs", NULL}, &err), -1);
