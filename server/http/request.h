@@ -13,6 +13,7 @@
 #include "store/database.h"
 
 struct exchange; /* the connection: gate.h */
+struct mg_request_info;
 struct route;    /* router.h */
 
 enum { PATH_VALUES_MAX = 4 };
@@ -26,6 +27,7 @@ struct upload {
 
 struct request {
     const struct route *route;
+    const struct mg_request_info *info;    /* the head, as it came */
     const char *method;
     const char *id;                        /* request id: in X-Request-Id and in every log line */
     const char *peer;                      /* the client's address as text */
@@ -40,7 +42,8 @@ struct request {
     struct upload upload;
 
     struct arena *arena;
-    struct database *db;                   /* in a transaction that the router commits on 0 and rolls back on -1 */
+    struct database *db;                   /* in a transaction that the router commits on 0 and rolls back on -1; with GET each
+                                            * query is by itself. NULL on PUBLIC and METRICS routes: request_begin */
     struct pool *pool;                     /* where `db` comes from: for calls that borrow for themselves */
     struct sandbox_link *supervisor;       /* run/sandbox.h; this thread's own */
     struct exchange *exchange;
@@ -52,7 +55,7 @@ const char *request_header(const struct request *req, const char *name);
 int request_client_fd(const struct request *req);
 /* Commit what was done so far and give the database connection back, before a wait. `req->db` is NULL then. */
 int request_commit(struct request *req, struct error *err);
-/* Borrow a connection again and begin. */
+/* Borrow a connection (again) and, but for GET, begin. */
 int request_begin(struct request *req, struct error *err);
 
 struct response {
@@ -63,7 +66,8 @@ struct response {
     int file;                /* -1, or a descriptor whose `file_size` bytes are the body (closed by the router) */
     int64_t file_size;
     bool handed_over;        /* the socket has gone to another process: nothing more is sent */
-    /* Runs once the transaction is committed, before the answer is written; a failure becomes the answer. */
+    /* Runs once the transaction is committed and `db` was given back, before the answer is written; a failure becomes the
+     * answer. */
     int (*after_commit)(struct request *req, struct response *res, void *context, struct error *err);
     void *context;
 };
