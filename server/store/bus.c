@@ -16,7 +16,7 @@
 
 #include "common/log.h"
 #include "common/scope.h"
-#include "store/connection.h"
+#include "store/backend.h"
 
 enum {
     SEND_WAIT_MS = 100,

@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "common/scope.h"
+#include "store/backend.h"
 #include "store/bus.h"
-#include "store/connection.h"
 #include "store/migrate.h"
 
 struct pool {
@@ -72,7 +72,7 @@ static int connect_to(struct pool *pool, struct database **db, struct error *err
 {
     PGconn *connection;
 
-    if (connection_open(&pool->target, &connection, err) < 0)
+    if (backend_open(&pool->target, &connection, err) < 0)
         return -1;
     *db = calloc(1, sizeof(**db));
     if (!*db)
@@ -127,7 +127,7 @@ int database_borrow(struct pool *pool, int wait_ms, struct database **db, struct
 
     if (pool_take(pool, wait_ms, &taken, err) < 0)
         return -1;
-    if (taken && !connection_alive(taken->connection)) {
+    if (taken && !backend_alive(taken->connection)) {
         database_free(taken);
         taken = NULL;
     }
@@ -169,9 +169,9 @@ int database_judge(struct database *db, const PGresult *result, const char *what
     db->constraint[0] = '\0';
     if (constraint)
         strncat(db->constraint, constraint, sizeof(db->constraint) - 1);
-    if (connection_spent(db->connection, result))
+    if (backend_spent(db->connection, result))
         db->broken = true;
-    return connection_judge(db->connection, result, what, err);
+    return backend_judge(db->connection, result, what, err);
 }
 
 const char *database_constraint(const struct database *db)
@@ -184,7 +184,7 @@ static int command(struct database *db, const char *sql, PGresult **result, stru
     auto_result PGresult *answer = NULL;
 
     if (PQsendQuery(db->connection, sql))
-        answer = connection_answer(db->connection, ANSWER_TIMEOUT_MS);
+        answer = backend_answer(db->connection, ANSWER_TIMEOUT_MS);
     if (database_judge(db, answer, sql, err) < 0)
         return -1;
     if (result) {

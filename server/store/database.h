@@ -99,7 +99,7 @@ const struct schema *rows_schema(const struct rows *rows);
 
 /* --- notifications ----------------------------------------------------------------------------------------------- */
 
-/* A connection of its own that listens on `channels` (NULL-terminated). */
+/* A connection of its own that listens on `channels` (NULL-terminated). ERR_UNAVAILABLE when the database does not answer now. */
 struct listening;
 int listen_open(struct listening **listener, const char *url, const char *const *channels, struct error *err);
 /* Wait up to `timeout_ms` for a notification, or until `wake_fd` (or -1) is readable. Returns 1 with channel and payload (valid until the

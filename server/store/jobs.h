@@ -24,7 +24,8 @@ enum { JOB_LEASE_S = 15, JOB_HEARTBEAT_S = 5 };
 int jobs_add(struct database *db, const char *kind, const char *session_id, const char *run_id, const char *payload,
              int run_after_s, int max_attempts, struct error *err);
 /* Lease one due job of any kind. 1 with a job in the arena, 0 when none is due. An expired lease counts as a failed attempt; a job
- * whose attempts are used up becomes dead and is given once more with attempts > max_attempts, so that its kind can write the end. */
+ * whose attempts are used up becomes dead and is given once more with attempts > max_attempts, so that its kind can write the end (again, three times at most, when that runner
+ * dies too). An owner is one process: its name never comes back. */
 int jobs_lease(struct database *db, const char *owner, struct arena *arena, struct job *job, struct error *err);
 /* Renew every lease of this owner. */
 int jobs_heartbeat(struct database *db, const char *owner, struct error *err);

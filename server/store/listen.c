@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "common/scope.h"
-#include "store/connection.h"
+#include "store/backend.h"
 
 enum { BACKOFF_MIN_MS = 100, BACKOFF_MAX_MS = 2000 };
 
@@ -40,12 +40,12 @@ static int listen_on(PGconn *connection, const char *channel, struct error *err)
         return error_set(err, ERR_INTERNAL, "the channel's name is no text");
     buffer_format(&sql, "LISTEN %s", quoted);
     PQfreemem(quoted);
-    return connection_run(connection, "listen", sql.data, NULL, err);
+    return backend_run(connection, "listen", sql.data, NULL, err);
 }
 
 static int reconnect(struct listening *listener, struct error *err)
 {
-    int result = connection_open(&listener->target, &listener->connection, err);
+    int result = backend_open(&listener->target, &listener->connection, err);
 
     for (size_t i = 0; i < listener->channel_count && result == 0; i++)
         result = listen_on(listener->connection, listener->channels[i], err);

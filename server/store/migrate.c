@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "common/scope.h"
 #include "common/token.h"
-#include "store/connection.h"
+#include "store/backend.h"
 
 static const struct migration {
     int number;
@@ -40,13 +40,13 @@ int migrate_current(void)
     return migrations[COUNT(migrations) - 1].number;
 }
 
-/* As connection_run, but as long as it takes. */
+/* As backend_run, but as long as it takes. */
 static int run(PGconn *connection, const char *what, const char *sql, PGresult **result,
                struct error *err)
 {
     auto_result PGresult *answer = PQexec(connection, sql);
 
-    if (connection_judge(connection, answer, what, err) < 0)
+    if (backend_judge(connection, answer, what, err) < 0)
         return -1;
     if (result) {
         *result = answer;
@@ -102,7 +102,7 @@ static int record(PGconn *connection, const struct migration *migration, struct 
         "INSERT INTO schema_migrations (number, name, digest) VALUES ($1::integer, $2, $3)", 3,
         NULL, (const char *const[]){NUM(migration->number), migration->name, digest}, NULL, NULL,
         0);
-    return connection_judge(connection, answer, "schema_migrations", err);
+    return backend_judge(connection, answer, "schema_migrations", err);
 }
 
 /* A failure leaves the transaction open: the connection is closed next, which rolls it back. */
@@ -147,13 +147,13 @@ static int migrate_on(PGconn *connection, struct error *err)
 
 int migrate(const char *url, struct error *err)
 {
-    auto_connection PGconn *connection = NULL;
+    auto_backend PGconn *connection = NULL;
     struct target target = {0};
     int result;
 
     if (target_init(&target, url, err) < 0)
         return -1;
-    result = connection_open(&target, &connection, err);
+    result = backend_open(&target, &connection, err);
     target_done(&target);
     return result < 0 ? -1 : migrate_on(connection, err);
 }

@@ -7,7 +7,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/scope.h"
-#include "store/connection.h"
+#include "store/backend.h"
 
 /* The schemas are defined in other rooms, and a test has not all of them: weak, so that the address
  * of a missing one is NULL. */
@@ -126,7 +126,7 @@ static int prepare(struct database *db, enum query_id id, struct error *err)
     if (db->prepared[id / 8] & (1u << (id % 8)))
         return 0;
     if (PQsendPrepare(db->connection, query->name, query->text, 0, NULL))
-        answer = connection_answer(db->connection, ANSWER_TIMEOUT_MS);
+        answer = backend_answer(db->connection, ANSWER_TIMEOUT_MS);
     if (database_judge(db, answer, query->name, err) < 0)
         return -1;
     db->prepared[id / 8] |= (uint8_t)(1u << (id % 8));
@@ -141,7 +141,7 @@ int query_check(struct database *db, enum query_id id, struct error *err)
     if (prepare(db, id, err) < 0)
         return -1;
     if (PQsendDescribePrepared(db->connection, query->name))
-        described = connection_answer(db->connection, ANSWER_TIMEOUT_MS);
+        described = backend_answer(db->connection, ANSWER_TIMEOUT_MS);
     if (database_judge(db, described, query->name, err) < 0)
         return -1;
     if ((size_t)PQnparams(described) != query->parameters)
@@ -171,7 +171,7 @@ static int run(struct database *db, enum query_id id, struct params params, PGre
         return -1;
     if (PQsendQueryPrepared(db->connection, query->name, (int)params.count, params.values, NULL,
                             NULL, 0))
-        answer = connection_answer(db->connection, ANSWER_TIMEOUT_MS);
+        answer = backend_answer(db->connection, ANSWER_TIMEOUT_MS);
     if (database_judge(db, answer, query->name, err) < 0)
         return -1;
     *result = answer;

@@ -7,8 +7,8 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "store/backend.h"
 #include "store/bus.h"
-#include "store/connection.h"
 #include "tests/unit/unit.h"
 
 static const char session[] = "11111111-1111-4111-8111-111111111111";

@@ -1,8 +1,8 @@
 /* The pool, transactions and what becomes of errors, against a private PostgreSQL. */
 #include <pthread.h>
 
+#include "store/backend.h"
 #include "store/bus.h"
-#include "store/connection.h"
 #include "tests/unit/store/postgres.h"
 #include "tests/unit/unit.h"
 
@@ -26,7 +26,7 @@ static void borrow(struct database **db)
 
 static void sql(struct database *db, const char *text)
 {
-    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
+    ck_assert_msg(backend_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
                   err.message);
 }
 
@@ -35,7 +35,7 @@ static int64_t number(struct database *db, const char *text)
     PGresult *result;
     int64_t value;
 
-    ck_assert_msg(connection_run(db->connection, text, text, &result, &err) == 0, "%s: %s", text,
+    ck_assert_msg(backend_run(db->connection, text, text, &result, &err) == 0, "%s: %s", text,
                   err.message);
     value = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
     PQclear(result);
@@ -76,7 +76,7 @@ START_TEST(sessions_have_what_the_program_relies_on)
         PGresult *result;
 
         snprintf(text, sizeof(text), "SHOW %s", expected[i].name);
-        ck_assert_int_eq(connection_run(db->connection, text, text, &result, &err), 0);
+        ck_assert_int_eq(backend_run(db->connection, text, text, &result, &err), 0);
         ck_assert_str_eq(PQgetvalue(result, 0, 0), expected[i].value);
         PQclear(result);
     }
@@ -159,7 +159,7 @@ static void *add_rounds(void *unused)
         struct error own;
 
         if (database_borrow(pool, 10000, &db, &own) < 0 || database_begin(db, &own) < 0 ||
-            connection_run(db->connection, "add", "UPDATE counted SET n = n + 1", NULL, &own) < 0 ||
+            backend_run(db->connection, "add", "UPDATE counted SET n = n + 1", NULL, &own) < 0 ||
             database_commit(db, &own) < 0)
             return "failed";
     }
@@ -267,7 +267,7 @@ START_TEST(a_failed_transaction_does_not_commit)
 
     borrow(&db);
     ck_assert_int_eq(database_begin(db, &err), 0);
-    ck_assert_int_eq(connection_run(db->connection, "bad", "SELECT 1/0", NULL, &err), -1);
+    ck_assert_int_eq(backend_run(db->connection, "bad", "SELECT 1/0", NULL, &err), -1);
     ck_assert_int_eq(database_commit(db, &err), -1);
     ck_assert_int_eq(err.kind, ERR_INTERNAL);
     ck_assert(!database_in_transaction(db));
@@ -342,7 +342,7 @@ START_TEST(a_state_is_a_kind_of_error)
     snprintf(text, sizeof(text),
              "DO $$ BEGIN RAISE EXCEPTION 'of somebody' USING ERRCODE = '%s'; END $$",
              states[_i].state);
-    ck_assert_int_eq(connection_run(db->connection, "raise", text, NULL, &err), -1);
+    ck_assert_int_eq(backend_run(db->connection, "raise", text, NULL, &err), -1);
     ck_assert_int_eq(err.kind, states[_i].kind);
     ck_assert_ptr_null(strstr(err.message, "of somebody"));
     ck_assert((err.retry_after_s > 0) == (err.kind == ERR_UNAVAILABLE));
@@ -441,8 +441,7 @@ static struct rows *rows_of(struct database *db, const char *text, const struct 
 {
     PGresult *result;
 
-    ck_assert_msg(connection_run(db->connection, "rows", text, &result, &err) == 0, "%s",
-                  err.message);
+    ck_assert_msg(backend_run(db->connection, "rows", text, &result, &err) == 0, "%s", err.message);
     return rows_new(result, schema);
 }
 
@@ -537,7 +536,7 @@ START_TEST(columns_are_compared_with_the_struct)
     auto_result PGresult *result = NULL;
 
     borrow(&db);
-    ck_assert_int_eq(connection_run(db->connection, "misfit", misfits[_i].sql, &result, &err), 0);
+    ck_assert_int_eq(backend_run(db->connection, "misfit", misfits[_i].sql, &result, &err), 0);
     if (!misfits[_i].complaint) {
         ck_assert_int_eq(columns_check(&schema_real, result, &err), 0);
         return;

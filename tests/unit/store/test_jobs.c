@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "store/connection.h"
+#include "store/backend.h"
 #include "store/jobs.h"
 #include "tests/unit/store/postgres.h"
 #include "tests/unit/unit.h"
@@ -14,7 +14,7 @@ static struct error err;
 
 static void sql(const char *text)
 {
-    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
+    ck_assert_msg(backend_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
                   err.message);
 }
 
@@ -61,7 +61,7 @@ static void query_text(const char *text, char out[64])
 {
     auto_result PGresult *result = NULL;
 
-    ck_assert_int_eq(connection_run(db->connection, text, text, &result, &err), 0);
+    ck_assert_int_eq(backend_run(db->connection, text, text, &result, &err), 0);
     snprintf(out, 64, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
 }
 

@@ -2,7 +2,7 @@
  */
 #include <string.h>
 
-#include "store/connection.h"
+#include "store/backend.h"
 #include "store/jobs.h"
 #include "tests/unit/store/postgres.h"
 #include "tests/unit/unit.h"
@@ -31,7 +31,7 @@ static void teardown(void)
 
 static void sql(const char *text)
 {
-    ck_assert_msg(connection_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
+    ck_assert_msg(backend_run(db->connection, text, text, NULL, &err) == 0, "%s: %s", text,
                   err.message);
 }
 

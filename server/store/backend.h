@@ -1,6 +1,6 @@
 /* One connection to PostgreSQL. For the files of this room only: nobody else sees libpq. */
-#ifndef STORE_CONNECTION_H
-#define STORE_CONNECTION_H
+#ifndef STORE_BACKEND_H
+#define STORE_BACKEND_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,27 +26,26 @@ int target_init(struct target *target, const char *url, struct error *err);
 void target_done(struct target *target);
 
 /* Open a connection; waits at most CONNECT_TIMEOUT_S a host. The caller closes it with PQfinish. */
-int connection_open(const struct target *target, PGconn **connection, struct error *err);
+int backend_open(const struct target *target, PGconn **connection, struct error *err);
 /* Whether an idle connection can be used still, by what has come in meanwhile. Asks nobody. */
-bool connection_alive(PGconn *connection);
+bool backend_alive(PGconn *connection);
 /* The result of what was sent (PQsend…), or NULL when the connection broke or `timeout_ms` passed;
  * it is of no more use then. */
-PGresult *connection_answer(PGconn *connection, int timeout_ms);
+PGresult *backend_answer(PGconn *connection, int timeout_ms);
 /* Send one text and wait for its result. ERR_… as query_rows; `what` names it in the log. */
-int connection_run(PGconn *connection, const char *what, const char *sql, PGresult **result,
-                   struct error *err);
+int backend_run(PGconn *connection, const char *what, const char *sql, PGresult **result,
+                struct error *err);
 /* Whether `result` is a success. Otherwise fills `err` as query_rows says, logs what is a defect,
  * and returns -1. */
-int connection_judge(PGconn *connection, const PGresult *result, const char *what,
-                     struct error *err);
+int backend_judge(PGconn *connection, const PGresult *result, const char *what, struct error *err);
 
 /* Whether, after this result, the connection is not to be used again. */
-bool connection_spent(PGconn *connection, const PGresult *result);
+bool backend_spent(PGconn *connection, const PGresult *result);
 
 void result_scope(PGresult **result);
 #define auto_result __attribute__((cleanup(result_scope)))
-void connection_scope(PGconn **connection);
-#define auto_connection __attribute__((cleanup(connection_scope)))
+void backend_scope(PGconn **connection);
+#define auto_backend __attribute__((cleanup(backend_scope)))
 
 int64_t monotonic_ms(void);
 
@@ -63,7 +62,7 @@ struct database {
     uint8_t prepared[(QUERIES + 7) / 8];
 };
 
-/* Note for the connection's owner what `result` says about it, and judge it: connection_judge. */
+/* Note for the connection's owner what `result` says about it, and judge it: backend_judge. */
 int database_judge(struct database *db, const PGresult *result, const char *what,
                    struct error *err);
 /* Prepare one query and compare its columns with its field table. ERR_NOT_FOUND, after the query

@@ -1,5 +1,5 @@
 /* One connection to PostgreSQL: how it is opened, waited for and given up. */
-#include "store/connection.h"
+#include "store/backend.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,7 +24,7 @@ void result_scope(PGresult **result)
     PQclear(*result);
 }
 
-void connection_scope(PGconn **connection)
+void backend_scope(PGconn **connection)
 {
     PQfinish(*connection);
 }
@@ -134,7 +134,7 @@ static void no_notices(void *context, const char *message)
     (void)message;
 }
 
-int connection_open(const struct target *target, PGconn **connection, struct error *err)
+int backend_open(const struct target *target, PGconn **connection, struct error *err)
 {
     PGconn *opened = PQconnectdbParams(target->keywords, target->values, 0);
 
@@ -152,7 +152,7 @@ int connection_open(const struct target *target, PGconn **connection, struct err
     return 0;
 }
 
-bool connection_alive(PGconn *connection)
+bool backend_alive(PGconn *connection)
 {
     struct pollfd socket = {.fd = PQsocket(connection), .events = POLLIN};
 
@@ -186,7 +186,7 @@ static int wait_answer(PGconn *connection, int64_t deadline)
     return 0;
 }
 
-PGresult *connection_answer(PGconn *connection, int timeout_ms)
+PGresult *backend_answer(PGconn *connection, int timeout_ms)
 {
     int64_t deadline = monotonic_ms() + timeout_ms;
     PGresult *answer = NULL;
@@ -240,8 +240,7 @@ static int fail_as(const struct failure *failure, struct error *err)
     return -1;
 }
 
-int connection_judge(PGconn *connection, const PGresult *result, const char *what,
-                     struct error *err)
+int backend_judge(PGconn *connection, const PGresult *result, const char *what, struct error *err)
 {
     static const struct failure lost = {NULL, ERR_UNAVAILABLE, 1,
                                         "the connection to the database was lost"};
@@ -267,7 +266,7 @@ int connection_judge(PGconn *connection, const PGresult *result, const char *wha
     return error_set(err, ERR_INTERNAL, "query %s failed (SQLSTATE %s)", what, state);
 }
 
-bool connection_spent(PGconn *connection, const PGresult *result)
+bool backend_spent(PGconn *connection, const PGresult *result)
 {
     /* A server that became a standby; prepared queries that are gone, or whose columns a migration
      * changed. */
@@ -282,14 +281,14 @@ bool connection_spent(PGconn *connection, const PGresult *result)
     return false;
 }
 
-int connection_run(PGconn *connection, const char *what, const char *sql, PGresult **result,
-                   struct error *err)
+int backend_run(PGconn *connection, const char *what, const char *sql, PGresult **result,
+                struct error *err)
 {
     auto_result PGresult *answer = NULL;
 
     if (PQsendQuery(connection, sql))
-        answer = connection_answer(connection, ANSWER_TIMEOUT_MS);
-    if (connection_judge(connection, answer, what, err) < 0)
+        answer = backend_answer(connection, ANSWER_TIMEOUT_MS);
+    if (backend_judge(connection, answer, what, err) < 0)
         return -1;
     if (result) {
         *result = answer;
