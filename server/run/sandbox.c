@@ -1,0 +1,654 @@
+/* The client half of messages.def: see sandbox.h. */
+#include "run/sandbox.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/scope.h"
+#include "common/wire.h"
+
+enum {
+    SHORT_MS = 30 * 1000,       /* most answers come within a millisecond */
+    LONG_MS = 330 * 1000,       /* deletions take as long as there is to delete */
+    EXEC_GRACE_MS = 20 * 1000,  /* beyond the command's own timeout, which the supervisor enforces */
+    LIST_BYTES_MAX = 256 << 20,
+    CHUNK = 64 * 1024,
+    DRAIN_LAST_BYTES = 64 << 20, /* what is still read at once after a command's end */
+    DRAINED_MAX = 4096,
+    DRAIN_ROUNDS = 16,
+    RETRY_AFTER_S = 1,
+    SEND_BUFFER = 1 << 20,
+};
+
+struct sandbox_link {
+    char *path;
+    int fd; /* -1: not open */
+    uint64_t serial;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* --- the connection ------------------------------------------------------------------------------ */
+
+struct sandbox_link *sandbox_link_new(const char *path)
+{
+    struct sandbox_link *link = calloc(1, sizeof(*link));
+
+    if (!link || !(link->path = strdup(path)))
+        abort();
+    link->fd = -1;
+    return link;
+}
+
+static void hang_up(struct sandbox_link *link)
+{
+    scope_close(&link->fd);
+    link->fd = -1;
+}
+
+void sandbox_link_free(struct sandbox_link *link)
+{
+    if (!link)
+        return;
+    hang_up(link);
+    free(link->path);
+    free(link);
+}
+
+static int unavailable(struct error *err)
+{
+    err->retry_after_s = RETRY_AFTER_S;
+    return -1;
+}
+
+static int link_open(struct sandbox_link *link, struct error *err)
+{
+    auto_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(link->path);
+    int room = SEND_BUFFER;
+
+    if (fd < 0) {
+        error_set_errno(err, ERR_UNAVAILABLE, "socket");
+        return unavailable(err);
+    }
+    if (length >= sizeof(address.sun_path))
+        return error_set(err, ERR_INTERNAL, "the supervisor's socket has too long a path");
+    memcpy(address.sun_path, link->path, length);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        error_set_errno(err, ERR_UNAVAILABLE, "the sandbox supervisor can't be reached");
+        return unavailable(err);
+    }
+    link->fd = take_fd(&fd);
+    return 0;
+}
+
+/* Nothing is due on an idle connection but its end. */
+static bool still_open(const struct sandbox_link *link)
+{
+    struct pollfd event = {.fd = link->fd, .events = POLLIN | POLLRDHUP};
+
+    return link->fd >= 0 && poll(&event, 1, 0) == 0;
+}
+
+/* --- asking -------------------------------------------------------------------------------------- */
+
+/* What is asked, and what is done while the answer is waited for. */
+struct call {
+    enum message_type type;
+    const struct schema *body_schema;
+    const void *body;
+    const int *descriptors;
+    size_t descriptor_count;
+    const struct schema *answer_schema;
+    void *answer;        /* a struct of it; NULL: nothing is wanted of it */
+    struct arena *arena; /* for its texts */
+    int *fd;             /* a descriptor that comes with the answer; NULL: none does */
+    int64_t deadline_ms;
+};
+
+static int call_send(struct sandbox_link *link, const struct call *call, struct error *err)
+{
+    auto_buffer struct buffer body = {0};
+    struct wire_header header = {.type = call->type, .serial = ++link->serial};
+
+    if (!still_open(link)) {
+        hang_up(link);
+        if (link_open(link, err) < 0)
+            return -1;
+    }
+    if (wire_encode(call->body_schema, call->body, &body, err) < 0)
+        return -1;
+    if (wire_send(link->fd, &header, body.data, body.length, call->descriptors, call->descriptor_count, err) < 0) {
+        hang_up(link);
+        return err->kind == ERR_UNAVAILABLE ? unavailable(err) : -1;
+    }
+    return 0;
+}
+
+/* The supervisor's sentence; a kind that this side does not know is a defect. */
+static int refused(const struct wire_packet *packet, struct error *err)
+{
+    enum error_kind kind = packet->header.kind < ERR_KINDS ? (enum error_kind)packet->header.kind : ERR_INTERNAL;
+
+    error_set(err, kind, "%.*s", (int)(packet->length < 400 ? packet->length : 400), (const char *)packet->body);
+    return kind == ERR_UNAVAILABLE ? unavailable(err) : -1;
+}
+
+static int read_answer(const struct call *call, struct wire_packet *packet, struct arena *arena, struct error *err)
+{
+    struct nothing ignored;
+
+    if (packet->header.kind != ERR_NONE)
+        return refused(packet, err);
+    if (wire_decode(call->answer_schema, packet->body, packet->length, call->answer ? call->answer : &ignored, arena, err) < 0)
+        return error_add_context(err, "answer of the supervisor");
+    if (call->fd && packet->descriptor_count != 1)
+        return error_set(err, ERR_INTERNAL, "the supervisor's answer has no descriptor");
+    if (call->fd)
+        *call->fd = take_fd(&packet->descriptors[0]);
+    return 0;
+}
+
+/* Take the answer, which is there. 0, or -1; after a failure that is not the supervisor's answer the connection is closed. */
+static int call_receive(struct sandbox_link *link, const struct call *call, struct error *err)
+{
+    auto_arena struct arena own = {0};
+    struct arena *arena = call->arena ? call->arena : &own;
+    struct wire_packet packet;
+    int got = wire_receive(link->fd, call->fd ? 1 : 0, &packet, arena, err), result;
+
+    if (got <= 0 || packet.header.type != (call->type | WIRE_REPLY) || packet.header.serial != link->serial) {
+        if (got > 0)
+            wire_packet_close(&packet);
+        hang_up(link);
+        error_set(err, ERR_UNAVAILABLE, "the sandbox supervisor was restarted");
+        return unavailable(err);
+    }
+    result = read_answer(call, &packet, arena, err);
+    wire_packet_close(&packet);
+    return result;
+}
+
+static int overdue(struct sandbox_link *link, struct error *err)
+{
+    hang_up(link);
+    error_set(err, ERR_UNAVAILABLE, "the sandbox supervisor did not answer in time");
+    return unavailable(err);
+}
+
+static int wait_ms(int64_t deadline)
+{
+    int64_t left = deadline - now_ms();
+
+    return left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
+}
+
+static int call_wait(struct sandbox_link *link, const struct call *call, struct error *err)
+{
+    int64_t deadline = now_ms() + call->deadline_ms;
+    struct pollfd event = {.fd = link->fd, .events = POLLIN};
+
+    while (poll(&event, 1, wait_ms(deadline)) <= 0)
+        if (now_ms() >= deadline)
+            return overdue(link, err);
+    return call_receive(link, call, err);
+}
+
+static int ask(struct sandbox_link *link, const struct call *call, struct error *err)
+{
+    return call_send(link, call, err) < 0 ? -1 : call_wait(link, call, err);
+}
+
+/* A call whose answer says nothing but that it was done. */
+#define SIMPLE(name, value, patience)                                                              \
+    (&(const struct call){.type = MESSAGE_##name,                                                  \
+                          .body_schema = &schema_##name,                                           \
+                          .body = (value),                                                         \
+                          .answer_schema = &schema_nothing,                                        \
+                          .deadline_ms = (patience)})
+
+int sandbox_create(struct sandbox_link *link, const char *sandbox, struct error *err)
+{
+    return ask(link, SIMPLE(create, &(struct create){.sandbox = sandbox}, SHORT_MS), err);
+}
+
+int sandbox_start(struct sandbox_link *link, const struct start *start, struct error *err)
+{
+    return ask(link, SIMPLE(start, start, SHORT_MS), err);
+}
+
+int sandbox_stop(struct sandbox_link *link, const char *sandbox, struct error *err)
+{
+    return ask(link, SIMPLE(stop, &(struct stop){.sandbox = sandbox}, LONG_MS), err);
+}
+
+int sandbox_destroy(struct sandbox_link *link, const char *sandbox, struct error *err)
+{
+    return ask(link, SIMPLE(destroy, &(struct destroy){.sandbox = sandbox}, LONG_MS), err);
+}
+
+int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena, struct sandbox_status *status,
+                   struct error *err)
+{
+    struct call call = {
+        .type = MESSAGE_status,
+        .body_schema = &schema_status,
+        .body = &(struct status){.sandbox = sandbox},
+        .answer_schema = &schema_sandbox_status,
+        .answer = status,
+        .arena = arena,
+        .deadline_ms = SHORT_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
+/* --- lists --------------------------------------------------------------------------------------- */
+
+/* The bytes of the stream behind `call`'s pipe, then its answer. */
+static int read_list(struct sandbox_link *link, struct call *call, struct buffer *stream, struct error *err)
+{
+    int64_t deadline = now_ms() + call->deadline_ms;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        error_set_errno(err, ERR_UNAVAILABLE, "pipe");
+        return unavailable(err);
+    }
+    auto_close int from = ends[0], to = ends[1];
+    call->descriptors = &to;
+    call->descriptor_count = 1;
+    if (call_send(link, call, err) < 0)
+        return -1;
+    close(take_fd(&to));
+    for (;;) {
+        struct pollfd event = {.fd = from, .events = POLLIN};
+        ssize_t got;
+
+        if (poll(&event, 1, wait_ms(deadline)) <= 0) {
+            if (now_ms() >= deadline)
+                return overdue(link, err);
+            continue;
+        }
+        got = read(from, buffer_reserve(stream, CHUNK), CHUNK);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return call_wait(link, call, err);
+        stream->length += (size_t)got;
+        if (stream->length > LIST_BYTES_MAX) {
+            hang_up(link);
+            return error_set(err, ERR_TOO_LARGE, "the list is too long");
+        }
+    }
+}
+
+/* Decode the bodies, each behind its length, into an array in the arena. */
+static int decode_list(const struct buffer *stream, const struct schema *schema, struct arena *arena, void **values,
+                       size_t *count, struct error *err)
+{
+    size_t found = 0, room = 0;
+    char *all = NULL;
+
+    for (size_t at = 0; at < stream->length;) {
+        uint32_t length;
+
+        if (stream->length - at < sizeof(length))
+            return error_set(err, ERR_INTERNAL, "the supervisor's list is cut short");
+        memcpy(&length, stream->data + at, sizeof(length));
+        length = le32toh(length);
+        at += sizeof(length);
+        if (length > stream->length - at)
+            return error_set(err, ERR_INTERNAL, "the supervisor's list is cut short");
+        if (found == room) {
+            char *more = arena_alloc(arena, (room ? 2 * room : 64) * schema->size);
+
+            if (found)
+                memcpy(more, all, found * schema->size);
+            all = more;
+            room = room ? 2 * room : 64;
+        }
+        if (wire_decode(schema, stream->data + at, length, all + found * schema->size, arena, err) < 0)
+            return -1;
+        found++;
+        at += length;
+    }
+    *values = all;
+    *count = found;
+    return 0;
+}
+
+static int ask_list(struct sandbox_link *link, struct call *call, const struct schema *schema, struct arena *arena, void **values,
+                    size_t *count, struct error *err)
+{
+    auto_buffer struct buffer stream = {0};
+
+    call->answer_schema = &schema_nothing;
+    call->deadline_ms = LONG_MS;
+    if (read_list(link, call, &stream, err) < 0)
+        return -1;
+    return decode_list(&stream, schema, arena, values, count, err);
+}
+
+int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries, size_t *count,
+                 struct error *err)
+{
+    const struct list body = {.sandbox = "00000000-0000-0000-0000-000000000000"};
+    struct call call = {.type = MESSAGE_list, .body_schema = &schema_list, .body = &body};
+
+    return ask_list(link, &call, &schema_sandbox_entry, arena, (void **)entries, count, err);
+}
+
+int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char *path, struct arena *arena,
+                      struct file_entry **entries, size_t *count, struct error *err)
+{
+    const struct file_list body = {.sandbox = sandbox, .path = path};
+    struct call call = {.type = MESSAGE_file_list, .body_schema = &schema_file_list, .body = &body};
+
+    return ask_list(link, &call, &schema_file_entry, arena, (void **)entries, count, err);
+}
+
+/* --- files --------------------------------------------------------------------------------------- */
+
+int sandbox_file_open(struct sandbox_link *link, const char *sandbox, const char *path, struct file_info *info, int *fd,
+                      struct error *err)
+{
+    struct call call = {
+        .type = MESSAGE_file_open,
+        .body_schema = &schema_file_open,
+        .body = &(struct file_open){.sandbox = sandbox, .path = path},
+        .answer_schema = &schema_file_info,
+        .answer = info,
+        .fd = fd,
+        .deadline_ms = SHORT_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
+int sandbox_file_create(struct sandbox_link *link, const char *sandbox, const char *path, int64_t mode, int *fd,
+                        struct error *err)
+{
+    struct call call = {
+        .type = MESSAGE_file_create,
+        .body_schema = &schema_file_create,
+        .body = &(struct file_create){.sandbox = sandbox, .path = path, .mode = mode},
+        .answer_schema = &schema_nothing,
+        .fd = fd,
+        .deadline_ms = SHORT_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
+int sandbox_file_commit(struct sandbox_link *link, const char *sandbox, struct error *err)
+{
+    return ask(link, SIMPLE(file_commit, &(struct file_commit){.sandbox = sandbox}, SHORT_MS), err);
+}
+
+int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const char *path, bool recursive, struct error *err)
+{
+    const struct file_remove body = {.sandbox = sandbox, .path = path, .recursive = recursive};
+
+    return ask(link, SIMPLE(file_remove, &body, LONG_MS), err);
+}
+
+int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path, struct error *err)
+{
+    const struct directory_make body = {.sandbox = sandbox, .path = path};
+
+    return ask(link, SIMPLE(directory_make, &body, SHORT_MS), err);
+}
+
+/* --- draining ------------------------------------------------------------------------------------ */
+
+static struct {
+    pthread_mutex_t mutex;
+    pid_t owner; /* the process whose thread reads; a child has no such thread */
+    int queue;
+    int fds[DRAINED_MAX]; /* a ring; -1: free */
+    size_t next;
+} drain = {.mutex = PTHREAD_MUTEX_INITIALIZER, .queue = -1};
+
+static void drain_forget(int fd)
+{
+    pthread_mutex_lock(&drain.mutex);
+    for (size_t i = 0; i < DRAINED_MAX; i++) {
+        if (drain.fds[i] == fd) {
+            drain.fds[i] = -1;
+            close(fd);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&drain.mutex);
+}
+
+static void *drain_run(void *queue)
+{
+    char *bytes = malloc(CHUNK);
+    struct epoll_event event;
+
+    if (!bytes)
+        abort();
+    for (;;) {
+        ssize_t got = 1;
+
+        if (epoll_wait((int)(intptr_t)queue, &event, 1, -1) != 1)
+            continue;
+        /* A few at a time, so that one flood does not starve the others. */
+        for (int round = 0; round < DRAIN_ROUNDS && got > 0; round++)
+            got = read(event.data.fd, bytes, CHUNK);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            drain_forget(event.data.fd);
+    }
+    return NULL;
+}
+
+/* The thread takes no signals: they are the program's. */
+static bool drain_start(void)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+    bool started;
+
+    if (drain.owner == getpid())
+        return true;
+    drain.queue = epoll_create1(EPOLL_CLOEXEC);
+    if (drain.queue < 0)
+        return false;
+    memset(drain.fds, -1, sizeof(drain.fds));
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    started = pthread_create(&thread, &attributes, drain_run, (void *)(intptr_t)drain.queue) == 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started)
+        drain.owner = getpid();
+    else
+        close(drain.queue);
+    return started;
+}
+
+void sandbox_drain(int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    int *place;
+
+    pthread_mutex_lock(&drain.mutex);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (!drain_start() || epoll_ctl(drain.queue, EPOLL_CTL_ADD, fd, &event) < 0) {
+        close(fd);
+        pthread_mutex_unlock(&drain.mutex);
+        return;
+    }
+    place = &drain.fds[drain.next++ % DRAINED_MAX];
+    scope_close(place);
+    *place = fd;
+    pthread_mutex_unlock(&drain.mutex);
+}
+
+/* --- commands ------------------------------------------------------------------------------------ */
+
+/* A stream of a command: our end, and what came out of it. */
+struct stream {
+    int fd; /* -1: ended */
+    size_t keep;
+    struct sandbox_output *output;
+};
+
+/* Read what is there, once. False when nothing more is there now. */
+static bool stream_read(struct stream *stream)
+{
+    struct buffer *bytes = &stream->output->bytes;
+    size_t room = stream->keep > bytes->length ? stream->keep - bytes->length : 0;
+    char dropped[CHUNK];
+    ssize_t got;
+
+    if (stream->fd < 0)
+        return false;
+    if (room > CHUNK)
+        room = CHUNK;
+    do
+        got = read(stream->fd, room ? buffer_reserve(bytes, room) : dropped, room ? room : sizeof(dropped));
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EAGAIN)
+        return false;
+    if (got <= 0) {
+        close(stream->fd);
+        stream->fd = -1;
+        return false;
+    }
+    stream->output->total += got;
+    if (room) {
+        bytes->length += (size_t)got;
+        bytes->data[bytes->length] = '\0';
+    }
+    return true;
+}
+
+/* After the command's end: what it wrote is in the pipe; what its children go on writing is nobody's. */
+static void stream_finish(struct stream *stream)
+{
+    int64_t limit = stream->output->total + DRAIN_LAST_BYTES;
+
+    while (stream->output->total < limit && stream_read(stream))
+        ;
+    if (stream->fd >= 0)
+        sandbox_drain(stream->fd);
+    stream->fd = -1;
+}
+
+static short cancel_events(int fd)
+{
+    struct stat status;
+
+    /* Bytes on a client's socket may be its next request. */
+    if (fd >= 0 && fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode))
+        return POLLRDHUP;
+    return POLLIN | POLLRDHUP;
+}
+
+static int exec_wait(struct sandbox_link *link, const struct call *call, int cancel_fd, struct stream *streams, struct error *err)
+{
+    int64_t deadline = now_ms() + call->deadline_ms;
+    short cancelling = cancel_events(cancel_fd);
+
+    for (;;) {
+        struct pollfd events[] = {
+            {.fd = link->fd, .events = POLLIN},
+            {.fd = streams[0].fd, .events = POLLIN},
+            {.fd = streams[1].fd, .events = POLLIN},
+            {.fd = cancel_fd, .events = cancelling},
+        };
+
+        if (poll(events, COUNT(events), wait_ms(deadline)) < 0 && errno != EINTR)
+            return error_set_errno(err, ERR_INTERNAL, "poll");
+        for (size_t i = 0; i < 2; i++)
+            if (events[1 + i].revents)
+                stream_read(&streams[i]);
+        if (events[0].revents)
+            return call_receive(link, call, err);
+        if (events[3].revents) {
+            hang_up(link); /* which ends the command */
+            return error_set(err, ERR_TIMEOUT, "the command was cancelled");
+        }
+        if (now_ms() >= deadline)
+            return overdue(link, err);
+    }
+}
+
+/* A pipe whose reading end never blocks us, and whose writing end is an ordinary one. */
+static int make_pipe(int *from, int *to, struct error *err)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        error_set_errno(err, ERR_UNAVAILABLE, "pipe");
+        return unavailable(err);
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    *from = ends[0];
+    *to = ends[1];
+    return 0;
+}
+
+static int exec_run(struct sandbox_link *link, struct call *call, int cancel_fd, struct stream *streams, struct error *err)
+{
+    auto_close int input = -1, no_input = -1, output = -1, errors = -1;
+
+    if (make_pipe(&input, &no_input, err) < 0 || make_pipe(&streams[0].fd, &output, err) < 0 ||
+        make_pipe(&streams[1].fd, &errors, err) < 0)
+        return -1;
+    fcntl(input, F_SETFL, 0);
+    close(take_fd(&no_input)); /* empty */
+    call->descriptors = (const int[]){input, output, errors};
+    call->descriptor_count = 3;
+    if (call_send(link, call, err) < 0)
+        return -1;
+    for (size_t i = 0; i < 3; i++)
+        close(take_fd((int *[]){&input, &output, &errors}[i]));
+    return exec_wait(link, call, cancel_fd, streams, err);
+}
+
+int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd, struct sandbox_output *out,
+                 struct sandbox_output *errors, struct exec_result *result, struct error *err)
+{
+    struct stream streams[2] = {{-1, keep, out}, {-1, keep, errors}};
+    struct call call = {
+        .type = MESSAGE_exec,
+        .body_schema = &schema_exec,
+        .body = exec,
+        .answer_schema = &schema_exec_result,
+        .answer = result,
+        .deadline_ms = exec->timeout_ms + EXEC_GRACE_MS,
+    };
+    int answer = exec_run(link, &call, cancel_fd, streams, err);
+
+    for (size_t i = 0; i < 2; i++)
+        stream_finish(&streams[i]);
+    return answer;
+}

@@ -1,0 +1,12 @@
+/* Capabilities (capabilities(7)) of the supervisor itself. */
+#ifndef SUPERVISOR_CAPABILITIES_H
+#define SUPERVISOR_CAPABILITIES_H
+
+#include "common/error.h"
+
+/* Make everything that is permitted effective again: setfsuid(2) takes some away. */
+int capabilities_raise(struct error *err);
+/* The main loop keeps what it needs for files of other owners and for killing; mounting stays with the spawner. */
+int capabilities_keep_main(struct error *err);
+
+#endif

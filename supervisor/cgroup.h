@@ -1,0 +1,46 @@
+/* What a sandbox may use of memory, processors and processes, and the way to kill all of it at once (cgroups(7)).
+ *
+ * One interface over v2, v1 and the mixture of both: each controller is used where the kernel has it. Nobody ever writes a pid into
+ * cgroup.procs: that waits for an RCU grace period, 10 ms. A process enters v2 when it is cloned, and v1 by writing "0" into `tasks`. */
+#ifndef SUPERVISOR_CGROUP_H
+#define SUPERVISOR_CGROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/messages.h"
+
+enum { CGROUP_HIERARCHIES = 4 };
+
+/* How a new process gets into a sandbox's cgroups. */
+struct cgroup_entry {
+    int unified; /* for CLONE_INTO_CGROUP; -1 where v2 is not mounted */
+    int tasks[CGROUP_HIERARCHIES];
+    size_t count;
+};
+
+void cgroup_entry_close(struct cgroup_entry *entry);
+#define auto_cgroup_entry __attribute__((cleanup(cgroup_entry_close)))
+
+/* Find the hierarchies and make the folder that holds this supervisor's cgroups in each. `state` is the folder that remembers them
+ * for the next start. `required`: a missing controller is an error. */
+int cgroup_open(const char *state, bool required, struct error *err);
+/* Remove those folders if they are empty. */
+void cgroup_close(const char *state);
+/* One line for the log: which controller is where. */
+const char *cgroup_describe(void);
+
+int cgroup_make(const char *sandbox, const struct start *limits, struct error *err);
+int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *err);
+/* SIGKILL to every process. Missing cgroups are fine. */
+void cgroup_kill(const char *sandbox);
+/* True when they are gone. */
+bool cgroup_remove(const char *sandbox);
+/* How many processes the kernel has killed for want of memory; 0 when it can't be told. */
+int64_t cgroup_oom_kills(const char *sandbox);
+/* Call with the name of every sandbox that has a cgroup. */
+void cgroup_each(void (*call)(const char *sandbox, void *data), void *data);
+
+#endif

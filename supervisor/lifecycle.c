@@ -1,0 +1,435 @@
+/* From one state to the next: start, stop, destroy, and finding what an earlier supervisor left.
+ *
+ * Every way down is the same: kill all, wait until the kernel has let go, remove what was made, by name; so it can begin at any
+ * point of the way up, and again after a crash. */
+#include "supervisor/lifecycle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/scope.h"
+#include "supervisor/cgroup.h"
+#include "supervisor/dispatch.h"
+#include "supervisor/exec.h"
+#include "supervisor/files.h"
+#include "supervisor/job.h"
+#include "supervisor/spawn.h"
+
+enum {
+    START_MS = (SPAWN_SECONDS + 1) * 1000,
+    ADOPT_MS = 5000,
+    KILL_MS = 5000,
+    KILL_PAUSE_MS = 2,
+    TEARDOWN_SECONDS = 300,
+};
+
+#define PROCESSES_REMAIN ERR_TIMEOUT
+
+static const struct nothing no_body;
+
+/* --- answers to whoever asked for the change ------------------------------------------------------------------------------------------------------ */
+
+/* Settled in a state: tell the asker, then let those who waited have their turn. `box` may be gone after this. */
+static void settle(struct sandbox *box, const struct error *failure)
+{
+    struct connection *asker = box->asker;
+    char id[sizeof(box->id)];
+
+    memcpy(id, box->id, sizeof(id));
+    box->busy = false;
+    box->asker = NULL;
+    if (box->destroyed && box->slot < 0)
+        sandbox_forget(box);
+    if (asker && failure && failure->kind != ERR_NONE)
+        connection_refuse(asker, failure);
+    else if (asker)
+        connection_answer(asker, &schema_nothing, &no_body, -1);
+    connection_resume(id);
+}
+
+/* --- down ------------------------------------------------------------------------------------------------------------------------------------------- */
+
+struct teardown {
+    struct sandbox *box;
+    char id[SANDBOX_ID_LENGTH + 1];
+    char folder[SANDBOX_ID_LENGTH + 8];
+    int process; /* init's pidfd, or -1 */
+    bool whole;  /* the folder too */
+};
+
+/* True when no process is left and the cgroups are removed. */
+static bool kill_and_wait(const char *id, int process)
+{
+    int64_t deadline = loop_now() + KILL_MS;
+    struct pollfd end = {.fd = process, .events = POLLIN};
+
+    for (;;) {
+        cgroup_kill(id);
+        if (process >= 0) {
+            syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
+            poll(&end, 1, KILL_MS);
+        }
+        if ((process < 0 || (end.revents & (POLLIN | POLLHUP))) && cgroup_remove(id))
+            return true;
+        if (loop_now() >= deadline)
+            return false;
+        poll(NULL, 0, KILL_PAUSE_MS);
+    }
+}
+
+static int remove_boot(const char *folder, struct error *err)
+{
+    auto_close int own = openat(sandbox_folder(), folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (own < 0)
+        return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "folder of the sandbox");
+    if (files_delete_tree(own, "l", err) < 0 || files_delete_tree(own, "trash", err) < 0 ||
+        files_delete_tree(own, "ctl.sock", err) < 0)
+        return -1;
+    if (mkdirat(own, "trash", 0700) < 0 && errno != EEXIST)
+        return error_set_errno(err, ERR_INTERNAL, "trash");
+    return 0;
+}
+
+static int teardown_work(void *data, struct error *err)
+{
+    struct teardown *teardown = data;
+
+    if (!kill_and_wait(teardown->id, teardown->process))
+        return error_set(err, PROCESSES_REMAIN, "processes of the sandbox do not end");
+    if (teardown->whole)
+        return files_delete_tree(sandbox_folder(), teardown->folder, err);
+    return remove_boot(teardown->folder, err);
+}
+
+static void teardown_done(void *data, const struct error *result)
+{
+    struct teardown *teardown = data;
+    struct sandbox *box = teardown->box;
+    struct error error;
+
+    scope_close(&teardown->process);
+    free(teardown);
+    if (result->kind != ERR_NONE)
+        LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id), V("reason", (const char *)result->message));
+    if (box->state == SANDBOX_RUNNING)
+        box->state = SANDBOX_STOPPED;
+    /* While processes remain the range of ids stays taken. */
+    if (result->kind != PROCESSES_REMAIN)
+        box->slot = -1;
+    box->pid = 0;
+    box->boot[0] = '\0';
+    if (!box->destroyed && sandbox_save(box, &error) < 0)
+        LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id), V("reason", (const char *)error.message));
+    settle(box, box->failure.kind != ERR_NONE ? &box->failure : result);
+}
+
+/* Begin the way down. The sandbox is busy until it is done. */
+static void teardown_begin(struct sandbox *box, const char *folder, const char *reason)
+{
+    struct teardown *teardown = calloc(1, sizeof(*teardown));
+    struct error error;
+
+    if (!teardown)
+        abort();
+    box->busy = true;
+    loop_clear(&box->deadline);
+    loop_close_watch(&box->spawning);
+    error_set(&error, ERR_CONFLICT, "%s", reason);
+    exec_end_all(box, &error);
+    /* The job waits for init's end; the loop is not to hear of it. */
+    *teardown = (struct teardown){.box = box, .process = loop_release(&box->process), .whole = box->destroyed};
+    snprintf(teardown->id, sizeof(teardown->id), "%s", box->id);
+    snprintf(teardown->folder, sizeof(teardown->folder), "%s", folder);
+    cgroup_kill(box->id);
+    if (!job_begin("teardown", TEARDOWN_SECONDS, teardown_work, teardown_done, teardown, &error))
+        teardown_done(teardown, &error);
+}
+
+/* --- up ---------------------------------------------------------------------------------------------------------------------------------------------- */
+
+static void start_failed(struct sandbox *box, const struct error *failure)
+{
+    box->failure = *failure;
+    LOG(WARNING, "start_failed", V("sandbox", (const char *)box->id), V("reason", (const char *)failure->message));
+    teardown_begin(box, box->id, "the sandbox did not start");
+}
+
+static void start_overdue(struct timer *timer)
+{
+    struct sandbox *box = OWNER(timer, struct sandbox, deadline);
+    struct error error;
+
+    error_set(&error, ERR_TIMEOUT, "the sandbox did not start in time");
+    start_failed(box, &error);
+}
+
+static void process_ended(struct watch *watch, uint32_t events)
+{
+    struct sandbox *box = OWNER(watch, struct sandbox, process);
+    struct error error;
+
+    (void)events;
+    if (box->busy) {
+        error_set(&error, ERR_INTERNAL, "init ended while the sandbox started");
+        start_failed(box, &error);
+        return;
+    }
+    LOG(WARNING, "sandbox_ended", V("sandbox", (const char *)box->id), V("oom_kills", (long)cgroup_oom_kills(box->id)));
+    box->failure.kind = ERR_NONE;
+    teardown_begin(box, box->id, "the sandbox ended");
+}
+
+/* Init answered: the start counts. */
+static void init_ready(struct sandbox *box)
+{
+    struct error error;
+
+    loop_clear(&box->deadline);
+    if (!box->busy)
+        return; /* adopted */
+    box->state = SANDBOX_RUNNING;
+    if (sandbox_save(box, &error) < 0) {
+        box->state = SANDBOX_STOPPED;
+        start_failed(box, &error);
+        return;
+    }
+    LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot), V("pid", box->pid));
+    settle(box, NULL);
+}
+
+static void spawn_ready(struct watch *watch, uint32_t events)
+{
+    struct sandbox *box = OWNER(watch, struct sandbox, spawning);
+    struct spawn_report report;
+    struct error error;
+    int pidfd = -1, heard = spawn_hear(watch->fd, &report, &pidfd);
+
+    (void)events;
+    if (heard == 0)
+        return;
+    if (heard < 0) {
+        error_set(&error, ERR_INTERNAL, "the start was cut off");
+        start_failed(box, &error);
+    } else if (report.stage == SPAWN_CLONED && pidfd >= 0 && box->process.fd < 0) {
+        box->pid = report.pid;
+        sandbox_identify(box, pidfd);
+        if (loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0) {
+            close(pidfd);
+            start_failed(box, &error);
+        }
+    } else if (report.stage == SPAWN_STARTED) {
+        loop_close_watch(&box->spawning);
+        if (exec_connect(box, init_ready, &error) < 0)
+            start_failed(box, &error);
+    } else {
+        report.error.message[sizeof(report.error.message) - 1] = '\0';
+        report.error.fields = NULL;
+        start_failed(box, &report.error);
+    }
+}
+
+static int make_boot(char boot[BOOT_LENGTH + 1], struct error *err)
+{
+    auto_fclose FILE *file = fopen("/proc/sys/kernel/random/uuid", "re");
+
+    if (!file || fscanf(file, "%36s", boot) != 1)
+        return error_set_errno(err, ERR_INTERNAL, "boot id");
+    return 0;
+}
+
+int operation_start(struct request *request, struct error *err)
+{
+    const struct start *body = request->body;
+    struct sandbox *box = request->box;
+    struct spawn_request spawn = {
+        .slot = sandbox_free_slot(),
+        .memory_bytes = body->memory_bytes,
+        .pids = body->pids,
+        .cpu_percent = body->cpu_percent,
+        .tmp_bytes = body->tmp_bytes,
+    };
+    int reports;
+
+    if (spawn.slot < 0) {
+        error_set(err, ERR_UNAVAILABLE, "all %lld sandboxes are in use", (long long)settings.sandboxes_max);
+        err->retry_after_s = 1;
+        return -1;
+    }
+    if (make_boot(box->boot, err) < 0)
+        return -1;
+    snprintf(spawn.sandbox, sizeof(spawn.sandbox), "%s", box->id);
+    snprintf(spawn.image, sizeof(spawn.image), "%s", body->image);
+    snprintf(spawn.hostname, sizeof(spawn.hostname), "%s", body->hostname);
+    reports = spawn_begin(&spawn, err);
+    if (reports < 0)
+        return -1;
+    if (loop_watch(&box->spawning, reports, EPOLLIN, spawn_ready, err) < 0) {
+        close(reports);
+        return -1;
+    }
+    box->slot = spawn.slot;
+    box->busy = true;
+    box->asker = request->connection;
+    box->failure = (struct error){0};
+    loop_set(&box->deadline, START_MS, start_overdue);
+    return 0;
+}
+
+/* --- the other messages ---------------------------------------------------------------------------------------------------------------------------- */
+
+int operation_create(struct request *request, struct error *err)
+{
+    if (sandbox_make_folder(request->sandbox, err) < 0)
+        return -1;
+    sandbox_add(request->sandbox, SANDBOX_CREATED);
+    connection_answer(request->connection, &schema_nothing, &no_body, -1);
+    return 0;
+}
+
+int operation_stop(struct request *request, struct error *err)
+{
+    struct sandbox *box = request->box;
+
+    (void)err;
+    if (box->state != SANDBOX_RUNNING) {
+        connection_answer(request->connection, &schema_nothing, &no_body, -1);
+        return 0;
+    }
+    box->asker = request->connection;
+    box->failure = (struct error){0};
+    teardown_begin(box, box->id, "the sandbox was stopped");
+    return 0;
+}
+
+int operation_destroy(struct request *request, struct error *err)
+{
+    static unsigned serial;
+    struct sandbox *box = request->box;
+    char gone[SANDBOX_ID_LENGTH + 8];
+
+    if (!box) {
+        connection_answer(request->connection, &schema_nothing, &no_body, -1);
+        return 0;
+    }
+    /* From here on it is absent, also to the next supervisor. */
+    snprintf(gone, sizeof(gone), ".%u-%s", serial++ % 100000, box->id);
+    if (renameat(sandbox_folder(), box->id, sandbox_folder(), gone) < 0 && errno != ENOENT)
+        return error_set_errno(err, ERR_INTERNAL, "destroy");
+    box->destroyed = true;
+    box->asker = request->connection;
+    box->failure = (struct error){0};
+    teardown_begin(box, gone, "the sandbox was destroyed");
+    return 0;
+}
+
+int operation_status(struct request *request, struct error *err)
+{
+    const struct sandbox *box = request->box;
+    struct sandbox_status status = {.state = box ? (int64_t)box->state : SANDBOX_ABSENT};
+
+    (void)err;
+    if (box && box->state == SANDBOX_RUNNING && box->boot[0])
+        status.boot = box->boot;
+    connection_answer(request->connection, &schema_sandbox_status, &status, -1);
+    return 0;
+}
+
+/* --- after a crash -------------------------------------------------------------------------------------------------------------------------------------- */
+
+static int adopted, ended;
+
+static void adopt_overdue(struct timer *timer)
+{
+    struct sandbox *box = OWNER(timer, struct sandbox, deadline);
+
+    LOG(ERROR, "init_lost", V("sandbox", (const char *)box->id), V("reason", "does not answer a new supervisor"));
+    teardown_begin(box, box->id, "the sandbox ended");
+}
+
+static void adopt(struct sandbox *box, int pidfd)
+{
+    struct error error;
+
+    if (pidfd >= 0 && loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0)
+        close(pidfd);
+    if (box->process.fd >= 0 && exec_connect(box, init_ready, &error) == 0) {
+        loop_set(&box->deadline, ADOPT_MS, adopt_overdue);
+        adopted++;
+        return;
+    }
+    ended++;
+    box->failure.kind = ERR_NONE;
+    teardown_begin(box, box->id, "the sandbox ended");
+}
+
+static void sweep_folder(const char *name)
+{
+    struct error error;
+
+    /* Its processes, if there are any, are in cgroups that nobody claims. */
+    if (files_delete_tree(sandbox_folder(), name, &error) < 0)
+        LOG(ERROR, "sweep", V("folder", name), V("reason", (const char *)error.message));
+}
+
+static void sweep_cgroup(const char *name, void *data)
+{
+    struct sandbox *box = sandbox_find(name);
+
+    (void)data;
+    if (box && box->slot >= 0)
+        return;
+    if (!kill_and_wait(name, -1))
+        LOG(ERROR, "sweep", V("cgroup", name), V("reason", "processes do not end"));
+}
+
+/* A start that was cut short leaves layers in the folder of a sandbox that never ran; the next start needs their place. */
+static void sweep_layers(void)
+{
+    struct error error;
+
+    for (struct sandbox *box = sandbox_first(); box; box = box->next)
+        if (box->slot < 0 && remove_boot(box->id, &error) < 0)
+            LOG(ERROR, "sweep", V("sandbox", (const char *)box->id), V("reason", (const char *)error.message));
+}
+
+void lifecycle_recover(void)
+{
+    sandbox_load(adopt, sweep_folder);
+    cgroup_each(sweep_cgroup, NULL);
+    sweep_layers();
+    LOG(INFO, "recovered", V("adopted", adopted), V("ended", ended), V("known", (unsigned long)sandbox_count()));
+}
+
+void lifecycle_stop_all(void)
+{
+    struct error error;
+
+    spawn_close(); /* nothing new */
+    for (struct sandbox *box = sandbox_first(); box; box = box->next)
+        if (box->slot >= 0)
+            cgroup_kill(box->id);
+    for (struct sandbox *box = sandbox_first(); box; box = box->next) {
+        if (box->slot < 0)
+            continue;
+        if (!kill_and_wait(box->id, box->process.fd) || remove_boot(box->id, &error) < 0) {
+            LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id));
+            continue;
+        }
+        if (box->state == SANDBOX_RUNNING)
+            box->state = SANDBOX_STOPPED;
+        box->slot = -1;
+        box->boot[0] = '\0';
+        if (!box->destroyed && sandbox_save(box, &error) < 0)
+            LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id), V("reason", (const char *)error.message));
+    }    sandbox_load(NULL, sweep_folder);
+}

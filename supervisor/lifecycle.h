@@ -1,0 +1,12 @@
+/* From one state to the next: start, stop, destroy, and finding what an earlier supervisor left. */
+#ifndef SUPERVISOR_LIFECYCLE_H
+#define SUPERVISOR_LIFECYCLE_H
+
+#include "common/error.h"
+
+/* Read the state folder: take over what runs, end and remove what can't be taken over. */
+void lifecycle_recover(void);
+/* End every sandbox and wait for it; workspaces stay. For the end of the supervisor, outside of the loop. */
+void lifecycle_stop_all(void);
+
+#endif

@@ -1,0 +1,53 @@
+/* Bounds on what a process may hold: the sandbox's cgroups, and per-process limits (setrlimit(2)). */
+#include <sys/resource.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/scope.h"
+#include "supervisor/steps.h"
+
+static const struct {
+    int resource;
+    const char *name;
+    rlim_t soft, hard;
+} limits[] = {
+    /* Not 0: that keeps files from being written, but not a crash handler of the host from being fed (core(5)). */
+    {RLIMIT_CORE, "core", 1, 1},
+    {RLIMIT_NOFILE, "nofile", 1024, 16384},
+    {RLIMIT_MEMLOCK, "memlock", 8 << 20, 8 << 20},
+    {RLIMIT_MSGQUEUE, "msgqueue", 819200, 819200},
+    {RLIMIT_SIGPENDING, "sigpending", 4096, 4096},
+    {RLIMIT_RTPRIO, "rtprio", 0, 0},
+    {RLIMIT_NICE, "nice", 0, 0},
+};
+
+/* v1 is joined by the process itself; it entered v2 when it was cloned. The files were opened by the supervisor, whose right counts. */
+int limits_join(struct containment *containment, struct error *err)
+{
+    for (size_t i = 0; i < containment->cgroups->count; i++)
+        if (write(containment->cgroups->tasks[i], "0", 1) != 1)
+            return error_set_errno(err, ERR_INTERNAL, "join cgroup");
+    return 0;
+}
+
+int limits_apply(struct containment *containment, struct error *err)
+{
+    (void)containment;
+    for (size_t i = 0; i < COUNT(limits); i++) {
+        struct rlimit now, wanted = {limits[i].soft, limits[i].hard};
+
+        if (getrlimit((__rlimit_resource_t)limits[i].resource, &now) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "%s", limits[i].name);
+        if (wanted.rlim_max > now.rlim_max)
+            wanted.rlim_max = now.rlim_max;
+        if (wanted.rlim_cur > wanted.rlim_max)
+            wanted.rlim_cur = wanted.rlim_max;
+        if (setrlimit((__rlimit_resource_t)limits[i].resource, &wanted) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "%s", limits[i].name);
+    }
+    /* Under pressure the host gives up sandboxes first; commands raise theirs further, so that init goes last. */
+    auto_close int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (score < 0 || write(score, "300", 3) != 3)
+        return error_set_errno(err, ERR_INTERNAL, "oom_score_adj");
+    return 0;
+}

@@ -1,0 +1,267 @@
+/* Mounts, all of them detached until a sandbox attaches them. */
+#include "supervisor/mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "common/scope.h"
+#include "supervisor/capabilities.h"
+#include "supervisor/steps.h"
+#include "supervisor/supervisor.h"
+
+enum { ATTR_COMMON = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, TERMINALS_MAX = 64 };
+
+static int set_option(int filesystem, const char *key, const char *value, struct error *err)
+{
+    unsigned command = value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG;
+
+    if (fsconfig(filesystem, command, key, value, 0) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "mount option %s=%s", key, value ? value : "");
+    return 0;
+}
+
+/* Make the configured file system and a mount of it. */
+static int finish(int filesystem, unsigned attributes, struct error *err)
+{
+    int mount;
+
+    if (fsconfig(filesystem, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "create file system");
+    mount = fsmount(filesystem, FSMOUNT_CLOEXEC, attributes);
+    if (mount < 0)
+        return error_set_errno(err, ERR_INTERNAL, "fsmount");
+    return mount;
+}
+
+/* `options` are pairs, up to a NULL key. */
+static int make(const char *type, unsigned attributes, const char *const *options, struct error *err)
+{
+    auto_close int filesystem = fsopen(type, FSOPEN_CLOEXEC);
+    int mount;
+
+    if (filesystem < 0)
+        return error_set_errno(err, ERR_INTERNAL, "fsopen %s", type);
+    for (; options && options[0]; options += 2)
+        if (set_option(filesystem, options[0], options[1], err) < 0)
+            return error_add_context(err, "%s", type);
+    mount = finish(filesystem, attributes, err);
+    return mount < 0 ? error_add_context(err, "%s", type) : mount;
+}
+
+/* --- outside ------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    unsigned minor_number, major_number;
+} nodes[] = {{"null", 3, 1}, {"zero", 5, 1}, {"full", 7, 1}, {"random", 8, 1}, {"urandom", 9, 1}, {"tty", 0, 5}};
+
+static const struct {
+    const char *name, *target;
+} links[] = {
+    {"ptmx", "pts/ptmx"},          {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"},
+    {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}, {"core", "/proc/kcore"},
+};
+
+int mounts_devices(struct error *err)
+{
+    static const char *const options[] = {"mode", "0755", "size", "64k", "nr_inodes", "64", NULL};
+    auto_close int mount = make("tmpfs", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, options, err);
+    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    if (mount < 0)
+        return -1;
+    for (size_t i = 0; i < COUNT(nodes); i++)
+        if (mknodat(mount, nodes[i].name, S_IFCHR, makedev(nodes[i].major_number, nodes[i].minor_number)) < 0 ||
+            fchmodat(mount, nodes[i].name, 0666, 0) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "mknod %s", nodes[i].name);
+    for (size_t i = 0; i < COUNT(links); i++)
+        if (symlinkat(links[i].target, mount, links[i].name) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "symlink %s", links[i].name);
+    if (mkdirat(mount, "pts", 0755) < 0 || mkdirat(mount, "shm", 0755) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "mkdir in /dev");
+    if (mount_setattr(mount, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "read-only /dev");
+    return take_fd(&mount);
+}
+
+int mounts_clone(int directory, struct error *err)
+{
+    int mount = open_tree(directory, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+    if (mount < 0)
+        return error_set_errno(err, ERR_INTERNAL, "clone mount");
+    return mount;
+}
+
+int mounts_idmap(int directory, int userns, struct error *err)
+{
+    auto_close int mount = mounts_clone(directory, err);
+    struct mount_attr mapped = {
+        .attr_set = MOUNT_ATTR_IDMAP | ATTR_COMMON,
+        .userns_fd = (unsigned)userns,
+    };
+
+    if (mount < 0)
+        return -1;
+    if (mount_setattr(mount, "", AT_EMPTY_PATH, &mapped, sizeof(mapped)) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "id-mapped mount (the file system must support it)");
+    return take_fd(&mount);
+}
+
+static int set_layer(int filesystem, const char *key, int layer, struct error *err)
+{
+    if (fsconfig(filesystem, FSCONFIG_SET_FD, key, NULL, layer) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "overlay %s", key);
+    return 0;
+}
+
+static int overlay_as_root_of_sandbox(int lower, int upper, struct error *err)
+{
+    static const char *const options[] = {"redirect_dir", "on", "xino", "off", "volatile", NULL, NULL};
+    auto_close int filesystem = fsopen("overlay", FSOPEN_CLOEXEC);
+    auto_close int changes = openat(upper, "u", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    auto_close int work = openat(upper, "w", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (filesystem < 0 || changes < 0 || work < 0)
+        return error_set_errno(err, ERR_INTERNAL, "overlay");
+    for (size_t i = 0; options[i]; i += 2)
+        if (set_option(filesystem, options[i], options[i + 1], err) < 0)
+            return -1;
+    if (set_layer(filesystem, "lowerdir+", lower, err) < 0 || set_layer(filesystem, "upperdir", changes, err) < 0 ||
+        set_layer(filesystem, "workdir", work, err) < 0)
+        return -1;
+    return finish(filesystem, ATTR_COMMON, err);
+}
+
+/* The overlay works on its layers with the rights of its maker, whose id must exist in their maps: so it is made by the sandbox's
+ * root, but with the supervisor's capabilities, which setfsuid(2) takes away. */
+int mounts_overlay(int lower, int upper, uid_t root_id, struct error *err)
+{
+    int mount = -1;
+
+    setfsgid(root_id);
+    setfsuid(root_id);
+    if (capabilities_raise(err) == 0)
+        mount = overlay_as_root_of_sandbox(lower, upper, err);
+    setfsuid(0);
+    setfsgid(0);
+    return mount;
+}
+
+/* --- inside: before the root changes ------------------------------------------------------------------------------------ */
+
+int mounts_make(struct containment *containment, struct error *err)
+{
+    char size[32], inodes[32], terminals[16];
+    const char *proc_options[] = {NULL};
+    const char *terminal_options[] = {"ptmxmode", "0666", "mode", "0620", "gid", "5", "max", terminals, NULL};
+    const char *shared_options[] = {"mode", "1777", "size", size, "nr_inodes", inodes, NULL};
+    const char *system_options[] = {"mode", "0755", "size", "64k", "nr_inodes", "64", NULL};
+
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "private mounts");
+    snprintf(terminals, sizeof(terminals), "%d", TERMINALS_MAX);
+    snprintf(size, sizeof(size), "%lld", (long long)containment->tmp_bytes);
+    snprintf(inodes, sizeof(inodes), "%lld", (long long)containment->tmp_inodes);
+    /* /proc must be made while a whole one is visible (mount_namespaces(7)): now. It is written to through this descriptor, before
+     * any file of an image is in reach. */
+    if ((containment->proc = make("proc", ATTR_COMMON | MOUNT_ATTR_NOEXEC, proc_options, err)) < 0 ||
+        (containment->terminals = make("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminal_options, err)) < 0 ||
+        (containment->shared_memory = make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, shared_options, err)) < 0 ||
+        (containment->temporary = make("tmpfs", ATTR_COMMON, shared_options, err)) < 0 ||
+        (containment->system = make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, system_options, err)) < 0)
+        return -1;
+    return 0;
+}
+
+/* --- inside: after it ---------------------------------------------------------------------------------------------------- */
+
+static int open_strictly(const char *path, uint64_t flags)
+{
+    struct open_how how = {
+        .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC | flags,
+        .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+
+    return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+}
+
+static int attach(int mount, const char *path, struct error *err)
+{
+    auto_close int target = open_strictly(path, O_DIRECTORY);
+
+    if (target < 0 && errno == ENOENT && mkdir(path, 0755) == 0)
+        target = open_strictly(path, O_DIRECTORY);
+    if (target < 0)
+        return error_set_errno(err, ERR_INTERNAL, "the image's %s must be a directory or missing", path);
+    if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "mount %s", path);
+    return 0;
+}
+
+/* Put a clone of what is at `from` over `path`; a `path` that this kernel does not have is fine. */
+static int cover(const char *from, const char *path, struct error *err)
+{
+    auto_close int target = open_strictly(path, 0);
+    auto_close int mount = -1;
+    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    if (target < 0 && errno == ENOENT)
+        return 0;
+    mount = open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+    if (target < 0 || mount < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", path);
+    /* A device is written to through a read-only mount all the same. */
+    if (mount_setattr(mount, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0 ||
+        move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "cover %s", path);
+    return 0;
+}
+
+static const char *const masked_files[] = {
+    "/proc/kcore",         "/proc/kallsyms",      "/proc/keys",       "/proc/key-users", "/proc/timer_list",
+    "/proc/sched_debug",   "/proc/sysrq-trigger", "/proc/kmsg",       "/proc/slabinfo",  "/proc/latency_stats",
+    "/proc/timer_stats",   "/proc/kpagecount",    "/proc/kpageflags", "/proc/vmallocinfo",
+    "/proc/kpagecgroup",   "/proc/pagetypeinfo",  "/proc/iomem",      "/proc/ioports",   "/proc/interrupts",
+    "/proc/config.gz",
+};
+
+static const char *const masked_folders[] = {"/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/driver", "/proc/dynamic_debug"};
+
+static const char *const read_only_paths[] = {"/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/tty"};
+
+int mounts_attach(struct containment *containment, struct error *err)
+{
+    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    if (attach(containment->devices, "/dev", err) < 0 || attach(containment->terminals, "/dev/pts", err) < 0 ||
+        attach(containment->shared_memory, "/dev/shm", err) < 0 || attach(containment->proc, "/proc", err) < 0 ||
+        attach(containment->temporary, "/tmp", err) < 0 ||
+        attach(containment->workspace, WORKSPACE_PATH, err) < 0 || attach(containment->system, "/sys", err) < 0)
+        return -1;
+    if (mkdir("/sys/empty", 0555) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "/sys");
+    for (size_t i = 0; i < COUNT(masked_files); i++)
+        if (cover("/dev/null", masked_files[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < COUNT(masked_folders); i++)
+        if (cover("/sys/empty", masked_folders[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < COUNT(read_only_paths); i++)
+        if (cover(read_only_paths[i], read_only_paths[i], err) < 0)
+            return -1;
+    if (rmdir("/sys/empty") < 0 && errno != EBUSY)
+        return error_set_errno(err, ERR_INTERNAL, "/sys");
+    if (mount_setattr(containment->system, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "read-only /sys");
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* What a new process gives up, in the order of steps.def, before it becomes a sandbox's init. */
+#ifndef SUPERVISOR_STEPS_H
+#define SUPERVISOR_STEPS_H
+
+#include "common/error.h"
+#include "supervisor/cgroup.h"
+
+/* All that the process has of the outside while it walks through the steps. */
+struct containment {
+    const char *hostname;
+    int64_t tmp_bytes;
+    int64_t tmp_inodes;
+    const struct cgroup_entry *cgroups;
+    /* Descriptors; mounts are detached until a step attaches them. */
+    int listener;  /* init's control socket */
+    int program;   /* sandbox-init, in a sealed memfd */
+    int report;    /* to the spawner: a struct error, or the end of file by the exec */
+    int root;      /* the overlay */
+    int workspace;
+    int devices;   /* a clone of the shared /dev */
+    int proc, terminals, shared_memory, temporary, system; /* made by mounts_make */
+};
+
+/* 0, or -1 with `err`; then the process ends. */
+typedef int step(struct containment *containment, struct error *err);
+
+#define STEP(name) step name;
+#include "supervisor/steps.def"
+#undef STEP
+
+/* Walk through all of them; the error names the step. */
+int steps_run(struct containment *containment, struct error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* What every part of the supervisor may know: its settings and where things lie. */
+#ifndef SUPERVISOR_SUPERVISOR_H
+#define SUPERVISOR_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/settings.h"
+
+struct supervisor_settings {
+#define SETTING(type, member, variable, fallback, min, max, about) SETTING_CTYPE_##type member;
+#include "supervisor/settings.def"
+#undef SETTING
+};
+
+extern struct supervisor_settings settings;
+
+enum { ID_RANGE = 65536, SANDBOX_ID_LENGTH = 36, BOOT_LENGTH = 36 };
+
+#define WORKSPACE_PATH "/workspace"
+
+#endif
