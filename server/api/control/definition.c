@@ -156,7 +156,7 @@ struct manifest {
 static const struct field manifest_fields[] = {
     {JSON(manifest, entries), .shape = SHAPE_MAP, .element = &schema_manifest_entry, .check = check_path,
      .fallback = "{}", .null_is_fallback = true, .about = "what is put into the workspace, by path"},
-    {JSON(manifest, environment), .shape = SHAPE_MAP, .check = check_variable, .fallback = "{}",
+    {JSON(manifest, environment), .shape = SHAPE_MAP, .check = check_variable, .max = VARIABLES_MAX, .fallback = "{}",
      .null_is_fallback = true, .about = "variables of every command"},
 };
 

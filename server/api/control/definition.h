@@ -17,6 +17,7 @@
 
 enum {
     ENVIRONMENT_BYTES_MAX = 48 * 1024, /* as JSON; with a command of 128 KiB it still fits one packet */
+    VARIABLES_MAX = 1000, /* with ours below the 1024 of the message */
     CLIENT_TOOL_SECONDS_MAX = 3600,
 };
 

@@ -1,0 +1,255 @@
+/* Run one shell command in a session's sandbox, and wait for it. */
+#include <math.h>
+#include <openssl/evp.h>
+#include <string.h>
+
+#include "api/control/sessions.h"
+#include "api/handlers.h"
+#include "common/json.h"
+#include "common/utf8.h"
+#include "run/sandbox.h"
+
+enum {
+    COMMAND_BYTES_MAX = 128 * 1024 - 64, /* one argument of execve(2) has less than 128 KiB */
+    TIMEOUT_DEFAULT_S = 60,
+    TIMEOUT_MAX_S = 3600,
+    OUTPUT_BYTES_MAX = 16 << 20, /* of each stream */
+};
+
+/* --- schemas ------------------------------------------------------------------------------------- */
+
+struct exec_request {
+    const char *command;
+    const double *timeout;
+    const char *output_encoding;
+};
+
+static const char *check_command(const char *text)
+{
+    return strlen(text) > COMMAND_BYTES_MAX ? "a command has at most 131008 bytes: upload a script" : NULL;
+}
+
+static const struct field exec_request_fields[] = {
+    {TEXT(exec_request, command), .min = 1, .check = check_command, .about = "given to /bin/sh -c in the workspace"},
+    {MAYBE_REAL(exec_request, timeout), .exclusive = true, .above = 0, .max = TIMEOUT_MAX_S, .optional = true,
+     .nullable = true, .about = "seconds; null: 60"},
+    {TEXT(exec_request, output_encoding), .choices = "utf-8|base64", .fallback = "\"utf-8\"", .null_is_fallback = true,
+     .about = "base64 gives both streams byte for byte"},
+};
+SCHEMA(exec_request);
+
+struct exec_answer {
+    int64_t exit_code;
+    const char *stdout_text;
+    const char *stderr_text;
+    bool timed_out;
+    bool oom_killed;
+    const int64_t *signal;
+    int64_t duration_ms;
+    int64_t stdout_bytes;
+    int64_t stderr_bytes;
+    bool stdout_truncated;
+    bool stderr_truncated;
+};
+
+static const struct field exec_answer_fields[] = {
+    {NUMBER(exec_answer, exit_code), .about = "128+n when signal n killed it, 124 after the timeout"},
+    {.name = "stdout", .type = FIELD_TEXT, .offset = offsetof(struct exec_answer, stdout_text)},
+    {.name = "stderr", .type = FIELD_TEXT, .offset = offsetof(struct exec_answer, stderr_text)},
+    {FLAG(exec_answer, timed_out)},
+    {FLAG(exec_answer, oom_killed)},
+    {MAYBE_NUMBER(exec_answer, signal), .nullable = true},
+    {NUMBER(exec_answer, duration_ms)},
+    {NUMBER(exec_answer, stdout_bytes), .about = "before the cut"},
+    {NUMBER(exec_answer, stderr_bytes), .about = "before the cut"},
+    {FLAG(exec_answer, stdout_truncated)},
+    {FLAG(exec_answer, stderr_truncated)},
+};
+SCHEMA(exec_answer);
+
+/* Where a command runs, and with which variables. */
+struct exec_target {
+    const char *id;
+    const char *status;
+    const char *workdir;
+    const char *environment;
+};
+
+static const struct field exec_target_fields[] = {
+    {TEXT(exec_target, id)},
+    {TEXT(exec_target, status)},
+    {TEXT(exec_target, workdir)},
+    {JSON(exec_target, environment), .shape = SHAPE_MAP},
+};
+SCHEMA(exec_target);
+
+/* --- the command --------------------------------------------------------------------------------- */
+
+/* Before the manifest's; nothing of the server's own environment goes in. */
+static const char *const base_environment[] = {
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/root",
+    "USER=root",
+    "LOGNAME=root",
+    "SHELL=/bin/sh",
+    "LANG=C.UTF-8",
+};
+
+struct variables {
+    struct arena *arena;
+    struct texts all;
+};
+
+static int count_variable(const char *key, const char *value, void *context)
+{
+    (void)key, (void)value;
+    ++*(size_t *)context;
+    return 0;
+}
+
+/* A variable of the manifest takes the place of ours of the same name. */
+static int set_variable(const char *key, const char *value, void *context)
+{
+    struct variables *variables = context;
+    const char *text = json_member_text(variables->arena, arena_text(variables->arena, "{\"v\":%s}", value), "v");
+    size_t length = strlen(key), i = 0;
+
+    while (i < COUNT(base_environment) && (strncmp(base_environment[i], key, length) != 0 ||
+                                           base_environment[i][length] != '='))
+        i++;
+    if (i == COUNT(base_environment))
+        i = variables->all.count++;
+    variables->all.items[i] = arena_text(variables->arena, "%s=%s", key, text ? text : "");
+    return 0;
+}
+
+static struct texts make_environment(struct arena *arena, const char *manifest)
+{
+    struct variables variables = {.arena = arena};
+    size_t count = COUNT(base_environment);
+
+    json_each(arena, manifest, count_variable, &count);
+    variables.all.items = arena_alloc(arena, count * sizeof(*variables.all.items));
+    memcpy(variables.all.items, base_environment, sizeof(base_environment));
+    variables.all.count = COUNT(base_environment);
+    json_each(arena, manifest, set_variable, &variables);
+    return variables.all;
+}
+
+static void output_done(struct sandbox_output *output)
+{
+    buffer_done(&output->bytes);
+}
+#define auto_output __attribute__((cleanup(output_done)))
+
+static bool truncated(const struct sandbox_output *output)
+{
+    return output->total > (int64_t)output->bytes.length;
+}
+
+/* --- the answer ---------------------------------------------------------------------------------- */
+
+/* How many bytes to show: a cut goes in front of the character that it would halve. */
+static size_t shown_length(const struct sandbox_output *output)
+{
+    enum { CHARACTER_BYTES_MAX = 4 };
+    size_t length = output->bytes.length;
+
+    for (size_t back = 1; truncated(output) && back < CHARACTER_BYTES_MAX && back <= length; back++) {
+        unsigned char byte = (unsigned char)output->bytes.data[length - back];
+
+        if (byte >= 0xC0)
+            return utf8_length(output->bytes.data + length - back, back) ? length : length - back;
+        if (byte < 0x80)
+            break;
+    }
+    return length;
+}
+
+/* A string; unlike in what is stored, NUL stays what it is. */
+static void add_text(struct buffer *out, const struct sandbox_output *output)
+{
+    const char *at = output->bytes.data, *end = at + shown_length(output);
+
+    if (!at) {
+        buffer_text(out, "\"\"");
+        return;
+    }
+    for (bool first = true;; first = false) {
+        const char *nul = memchr(at, '\0', (size_t)(end - at));
+        size_t quote = out->length;
+
+        json_string_n(out, at, (size_t)((nul ? nul : end) - at));
+        if (!first)
+            out->data[quote] = '0'; /* in place of the opening quote: the last digit of the escape before it */
+        if (!nul)
+            return;
+        out->length--; /* the closing quote */
+        buffer_text(out, "\\u000");
+        at = nul + 1;
+    }
+}
+
+static void add_base64(struct buffer *out, const struct sandbox_output *output)
+{
+    size_t length = output->bytes.length;
+
+    buffer_char(out, '"');
+    if (length)
+        out->length += (size_t)EVP_EncodeBlock((unsigned char *)buffer_reserve(out, 4 * (length / 3 + 1)),
+                                               (const unsigned char *)output->bytes.data, (int)length);
+    buffer_char(out, '"');
+}
+
+/* The object of exec_answer, written directly: its texts may hold NUL. */
+static int answer(struct response *res, const struct exec_request *body, const struct exec_result *result,
+                  const struct sandbox_output *out, const struct sandbox_output *errors)
+{
+    bool base64 = strcmp(body->output_encoding, "base64") == 0;
+    void (*add)(struct buffer *, const struct sandbox_output *) = base64 ? add_base64 : add_text;
+    struct buffer *json = &res->body;
+
+    json_format(json, "{\"exit_code\":%d,\"stdout\":", result->exit_code);
+    add(json, out);
+    buffer_text(json, ",\"stderr\":");
+    add(json, errors);
+    json_format(json, ",\"timed_out\":%b,\"oom_killed\":%b,\"signal\":", result->timed_out, result->oom_killed);
+    if (result->signal)
+        json_number(json, result->signal);
+    else
+        buffer_text(json, "null");
+    json_format(json,
+                ",\"duration_ms\":%d,\"stdout_bytes\":%d,\"stderr_bytes\":%d,\"stdout_truncated\":%b,"
+                "\"stderr_truncated\":%b}",
+                result->duration_ms, out->total, errors->total, truncated(out), truncated(errors));
+    res->status = 200;
+    return 0;
+}
+
+/* The session is in use until the command ends, or at the latest until its timeout, should nobody live to write the end. */
+int exec_run(struct request *req, struct response *res, struct error *err)
+{
+    const struct exec_request *body = req->body;
+    double timeout_s = body->timeout ? *body->timeout : TIMEOUT_DEFAULT_S;
+    const char *argv[] = {"/bin/sh", "-c", body->command};
+    auto_output struct sandbox_output out = {0}, errors = {0};
+    struct exec_target target;
+    struct exec_result result;
+    struct exec exec;
+
+    if (query_row(req->db, QUERY_exec_target, PARAMS(req->project, session_parameter(req)), req->arena, &target, err) < 0)
+        return err->kind == ERR_NOT_FOUND ? error_set(err, ERR_NOT_FOUND, "session not found") : -1;
+    exec = (struct exec){
+        .sandbox = target.id,
+        .argv = {argv, COUNT(argv)},
+        .environment = make_environment(req->arena, target.environment),
+        .directory = target.workdir,
+        .timeout_ms = (int64_t)ceil(timeout_s * 1000),
+    };
+    if (session_need_workspace(target.status, false, err) < 0 ||
+        session_use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 || request_commit(req, err) < 0 ||
+        sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out, &errors, &result, err) < 0 ||
+        request_begin(req, err) < 0 || session_use(req, target.id, 0, err) < 0)
+        return -1;
+    return answer(res, body, &result, &out, &errors);
+}
