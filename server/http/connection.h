@@ -96,6 +96,8 @@ void gate_drop(struct connection *connection);
 
 /* A thread takes the next connection that waits for one, NULL when none does. */
 struct connection *gate_take(void);
+/* Whether any waits for a thread. */
+bool gate_waiting(void);
 /* A thread is done with the request. */
 void gate_done(struct connection *connection);
 /* Whether all is coming to an end, so that answers say close. */

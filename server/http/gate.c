@@ -53,6 +53,7 @@ static struct {
     int64_t limit_ms[WAITS];     /* the loop's own */
     int64_t resume_ms;           /* when accepting goes on; 0: it does */
     _Atomic bool draining;
+    _Atomic int queued;          /* how many are in WAIT_THREAD */
     _Atomic int64_t buffered;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -67,6 +68,11 @@ int64_t gate_now_ms(void)
 bool gate_draining(void)
 {
     return atomic_load_explicit(&gate.draining, memory_order_relaxed);
+}
+
+bool gate_waiting(void)
+{
+    return atomic_load_explicit(&gate.queued, memory_order_relaxed) > 0;
 }
 
 /* --- lists ------------------------------------------------------------------------------------------------------------ */
@@ -84,6 +90,8 @@ static void list_add(struct connection *connection, enum waiting waiting)
     else
         list->first = connection;
     list->last = connection;
+    if (waiting == WAIT_THREAD)
+        atomic_fetch_add_explicit(&gate.queued, 1, memory_order_relaxed);
 }
 
 static void list_remove(struct connection *connection)
@@ -92,6 +100,8 @@ static void list_remove(struct connection *connection)
 
     if (connection->waiting == WAIT_NOTHING)
         return;
+    if (connection->waiting == WAIT_THREAD)
+        atomic_fetch_sub_explicit(&gate.queued, 1, memory_order_relaxed);
     list = &gate.lists[connection->waiting];
     if (connection->previous)
         connection->previous->next = connection->next;

@@ -30,6 +30,7 @@
 enum {
     QUEUE = 16,      /* connections that CivetWeb holds while its threads are busy */
     STAY_MS = 5,     /* how long a thread waits for its client's next request */
+    TURNS = 16,      /* requests that a connection has in a row while others wait for a thread */
     DESCRIPTORS_MAX = 1 << 20,
 };
 
@@ -39,6 +40,7 @@ struct seat {
     struct connection *connection; /* NULL: it has left */
     enum seat_state state;
     int fd;                        /* CivetWeb's */
+    int turns;                     /* requests that were answered here */
     struct seat *next_free;
 };
 
@@ -91,15 +93,16 @@ static bool seat_stays(struct seat *seat)
 {
     struct connection *connection = seat->connection;
     enum progress progress = gate_advance(connection);
+    bool turn_over = ++seat->turns >= TURNS && gate_waiting();
 
-    if (progress == PROGRESS_IDLE && !gate_draining() &&
+    if (progress == PROGRESS_IDLE && !turn_over && !gate_draining() &&
         atomic_load_explicit(&taken_seats, memory_order_relaxed) <= busy_limit) {
         struct pollfd client = {.fd = connection->exchange.fd, .events = POLLIN};
 
         if (poll(&client, 1, STAY_MS) > 0)
             progress = gate_advance(connection);
     }
-    if (progress == PROGRESS_READY && !connection->large)
+    if (progress == PROGRESS_READY && !connection->large && !turn_over)
         return true;
     seat->connection = NULL;
     gate_settle(connection, progress);
@@ -185,6 +188,7 @@ static int accept_seat(struct sockaddr *address, socklen_t *length)
     }
     seat->connection = connection;
     seat->state = SEAT_HEAD_DUE;
+    seat->turns = 0;
     atomic_fetch_add_explicit(&taken_seats, 1, memory_order_relaxed);
     atomic_store_explicit(&seat_of[seat->fd], (uint16_t)(seat - seats + 1), memory_order_release);
     /* The callbacks know the seat by its port. */
