@@ -29,7 +29,8 @@ struct caller {
     enum caller_kind kind;
     const char *subject; /* id of the key, "operator"; NULL for nobody */
     const char *label;   /* its name */
-    const char *key_project; /* CALLER_KEY: id of its project */
+    const char *key_project; /* CALLER_KEY: id of its project; NULL for others */
+    const char *key_project_slug;
     bool open;           /* the deployment is open: ENV=dev, no operator token, no key */
 };
 
