@@ -1,4 +1,5 @@
-/* A missing thing is missing whatever else was wrong with the request (DECISION 85): who looks for what. */
+/* A missing thing is missing whatever else was wrong with the request (DECISION 85): who looks for
+ * what. */
 #include "api/objects.h"
 
 #include <string.h>
@@ -24,7 +25,8 @@ static int find_session(struct request *req, struct error *err)
 static int find_project(struct request *req, struct error *err)
 {
     const char *ref = req->path_values[0];
-    int found = query_run(req->db, QUERY_projects_get, PARAMS(REFERENCE(ref), req->caller.key_project), err);
+    int found = query_run(req->db, QUERY_projects_get,
+                          PARAMS(REFERENCE(ref), req->caller.key_project), err);
 
     if (found < 0)
         return -1;

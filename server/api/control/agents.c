@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "api/control/definition.h"
-#include "common/json.h"
 #include "api/handlers.h"
+#include "common/json.h"
 #include "run/turns.h"
 
 #define TRANSPORTS "proxy|litellm|openai"
@@ -15,7 +15,7 @@
 #define IDLE_TTL_RULE .min = 0, .max = INT32_MAX
 #define PORT_RULE .min = 1, .max = 65535
 
-/* --- what is answered ---------------------------------------------------------------------------- */
+/* --- what is answered ------------------------------------------------------------------------- */
 
 struct agent {
     const char *id;
@@ -54,8 +54,10 @@ static const struct field agent_fields[] = {
     {TEXT(agent, reasoning_effort), .nullable = true},
     {TEXT(agent, image), .nullable = true},
     {TEXTS(agent, capabilities), .nullable = true, .about = "null: the server's default set"},
-    {JSON(agent, skills_source), .nullable = true, .shape = SHAPE_OBJECT, .element = &schema_skills_source},
-    {JSON(agent, workspace_source), .nullable = true, .shape = SHAPE_OBJECT, .element = &schema_workspace_source},
+    {JSON(agent, skills_source), .nullable = true, .shape = SHAPE_OBJECT,
+     .element = &schema_skills_source},
+    {JSON(agent, workspace_source), .nullable = true, .shape = SHAPE_OBJECT,
+     .element = &schema_workspace_source},
     {JSON(agent, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest},
     {NUMBERS(agent, exposed_ports)},
     {JSON(agent, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool},
@@ -79,7 +81,7 @@ static const struct field agent_found_fields[] = {
 };
 SCHEMA(agent_found);
 
-/* --- what is asked ------------------------------------------------------------------------------- */
+/* --- what is asked ---------------------------------------------------------------------------- */
 
 struct agents_filter {
     bool include_archived;
@@ -125,20 +127,27 @@ static const struct field agent_create_fields[] = {
     {TEXT(agent_create, reasoning_effort), .choices = EFFORTS, NULL_DEFAULT},
     {TEXT(agent_create, image), NOT_EMPTY, NULL_DEFAULT},
     {TEXTS(agent_create, capabilities), .choices = CAPABILITIES, NULL_DEFAULT},
-    {JSON(agent_create, skills_source), .shape = SHAPE_OBJECT, .element = &schema_skills_source, NULL_DEFAULT},
-    {JSON(agent_create, workspace_source), .shape = SHAPE_OBJECT, .element = &schema_workspace_source, NULL_DEFAULT},
-    {JSON(agent_create, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest, DEFAULT(NO_MANIFEST)},
+    {JSON(agent_create, skills_source), .shape = SHAPE_OBJECT, .element = &schema_skills_source,
+     NULL_DEFAULT},
+    {JSON(agent_create, workspace_source), .shape = SHAPE_OBJECT,
+     .element = &schema_workspace_source, NULL_DEFAULT},
+    {JSON(agent_create, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest,
+     DEFAULT(NO_MANIFEST)},
     {NUMBERS(agent_create, exposed_ports), PORT_RULE, DEFAULT("[]")},
-    {JSON(agent_create, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool, DEFAULT("[]")},
-    {JSON(agent_create, secret_bindings), .shape = SHAPE_LIST, .element = &schema_secret_binding, DEFAULT("[]")},
-    {JSON(agent_create, subagents), .shape = SHAPE_LIST, .element = &schema_subagent, DEFAULT("[]")},
+    {JSON(agent_create, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool,
+     DEFAULT("[]")},
+    {JSON(agent_create, secret_bindings), .shape = SHAPE_LIST, .element = &schema_secret_binding,
+     DEFAULT("[]")},
+    {JSON(agent_create, subagents), .shape = SHAPE_LIST, .element = &schema_subagent,
+     DEFAULT("[]")},
     {MAYBE_NUMBER(agent_create, idle_ttl_seconds), IDLE_TTL_RULE, NULL_DEFAULT,
      .about = "idle time after which a session is released; 0: never; null: the server's"},
     {TEXT(agent_create, environment_id), NULL_DEFAULT},
 };
 
 /* What no element of a list can say. */
-static const char *check_lists(const char *client_tools, const char *secret_bindings, const char **field)
+static const char *check_lists(const char *client_tools, const char *secret_bindings,
+                               const char **field)
 {
     const char *wrong;
 
@@ -187,7 +196,8 @@ struct agent_update {
 #define KEEP_OR_CLEAR .optional = true, .nullable = true
 
 static const struct field agent_update_fields[] = {
-    {NUMBER(agent_update, version), .about = "the version that was read; another one stored is a conflict"},
+    {NUMBER(agent_update, version),
+     .about = "the version that was read; another one stored is a conflict"},
     {TEXT(agent_update, name), NAME_RULE, KEEP},
     {TEXT(agent_update, description), KEEP},
     {TEXT(agent_update, instructions), KEEP},
@@ -196,13 +206,19 @@ static const struct field agent_update_fields[] = {
     {TEXT(agent_update, reasoning_effort), .choices = EFFORTS, KEEP_OR_CLEAR},
     {TEXT(agent_update, image), NOT_EMPTY, KEEP_OR_CLEAR},
     {TEXTS(agent_update, capabilities), .choices = CAPABILITIES, KEEP_OR_CLEAR},
-    {JSON(agent_update, skills_source), .shape = SHAPE_OBJECT, .element = &schema_skills_source, KEEP_OR_CLEAR},
-    {JSON(agent_update, workspace_source), .shape = SHAPE_OBJECT, .element = &schema_workspace_source, KEEP_OR_CLEAR},
-    {JSON(agent_update, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest, KEEP_OR_CLEAR},
+    {JSON(agent_update, skills_source), .shape = SHAPE_OBJECT, .element = &schema_skills_source,
+     KEEP_OR_CLEAR},
+    {JSON(agent_update, workspace_source), .shape = SHAPE_OBJECT,
+     .element = &schema_workspace_source, KEEP_OR_CLEAR},
+    {JSON(agent_update, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest,
+     KEEP_OR_CLEAR},
     {NUMBERS(agent_update, exposed_ports), PORT_RULE, KEEP_OR_CLEAR},
-    {JSON(agent_update, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool, KEEP_OR_CLEAR},
-    {JSON(agent_update, secret_bindings), .shape = SHAPE_LIST, .element = &schema_secret_binding, KEEP_OR_CLEAR},
-    {JSON(agent_update, subagents), .shape = SHAPE_LIST, .element = &schema_subagent, KEEP_OR_CLEAR},
+    {JSON(agent_update, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool,
+     KEEP_OR_CLEAR},
+    {JSON(agent_update, secret_bindings), .shape = SHAPE_LIST, .element = &schema_secret_binding,
+     KEEP_OR_CLEAR},
+    {JSON(agent_update, subagents), .shape = SHAPE_LIST, .element = &schema_subagent,
+     KEEP_OR_CLEAR},
     {MAYBE_NUMBER(agent_update, idle_ttl_seconds), IDLE_TTL_RULE, KEEP_OR_CLEAR},
     {TEXT(agent_update, environment_id), KEEP_OR_CLEAR},
 };
@@ -215,7 +231,7 @@ static const char *check_agent_update(const void *value, const char **field)
 }
 SCHEMA_WITH(agent_update, .check = check_agent_update);
 
-/* --- references ---------------------------------------------------------------------------------- */
+/* --- references ------------------------------------------------------------------------------- */
 
 /* What a body refers to, of a create and an update alike; NULL: nothing. */
 struct references {
@@ -246,10 +262,12 @@ static int check_subagents(struct request *req, const struct references *refs, s
         return 0;
     if (json_each(&arena, refs->subagents, is_self, own_slug))
         return error_set(err, ERR_BAD_REQUEST, "an agent is not its own subagent");
-    if (query_rows(req->db, QUERY_agents_missing, PARAMS(req->project, refs->subagents), &missing, err) < 0)
+    if (query_rows(req->db, QUERY_agents_missing, PARAMS(req->project, refs->subagents), &missing,
+                   err) < 0)
         return -1;
     if (rows_count(missing))
-        return error_set(err, ERR_BAD_REQUEST, "subagent '%s' does not exist", rows_text(missing, 0, 0));
+        return error_set(err, ERR_BAD_REQUEST, "subagent '%s' does not exist",
+                         rows_text(missing, 0, 0));
     return 0;
 }
 
@@ -268,20 +286,23 @@ static int check_references(struct request *req, const struct references *refs, 
 static int need_skills(bool has_skills, bool has_workspace, struct error *err)
 {
     if (has_workspace && !has_skills)
-        return error_set(err, ERR_BAD_REQUEST, "a workspace source of the skills needs a skills source");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "a workspace source of the skills needs a skills source");
     return 0;
 }
 
-/* --- handlers ------------------------------------------------------------------------------------ */
+/* --- handlers --------------------------------------------------------------------------------- */
 
 int agent_find(struct request *req, const char *ref, struct agent_found *found, struct error *err)
 {
-    if (query_row(req->db, QUERY_agents_find, PARAMS(req->project, REFERENCE(ref)), req->arena, found, err) == 0)
+    if (query_row(req->db, QUERY_agents_find, PARAMS(req->project, REFERENCE(ref)), req->arena,
+                  found, err) == 0)
         return 0;
     return err->kind == ERR_NOT_FOUND ? error_set(err, ERR_NOT_FOUND, "agent not found") : -1;
 }
 
-static int answer(struct request *req, struct response *res, int status, const char *ref, struct error *err)
+static int answer(struct request *req, struct response *res, int status, const char *ref,
+                  struct error *err)
 {
     return respond_row(req, res, status, QUERY_agents_get,
                        PARAMS(req->project, REFERENCE(ref), turns_default_model()), "agent", err);
@@ -291,8 +312,9 @@ int agents_list(struct request *req, struct response *res, struct error *err)
 {
     const struct agents_filter *filter = req->query;
 
-    return respond_rows(req, res, QUERY_agents_list,
-                        PARAMS(req->project, turns_default_model(), FLAG_TEXT(filter->include_archived)), err);
+    return respond_rows(
+        req, res, QUERY_agents_list,
+        PARAMS(req->project, turns_default_model(), FLAG_TEXT(filter->include_archived)), err);
 }
 
 int agents_create(struct request *req, struct response *res, struct error *err)
@@ -301,12 +323,14 @@ int agents_create(struct request *req, struct response *res, struct error *err)
     auto_rows struct rows *made = NULL;
 
     if (check_references(req,
-                         &(struct references){body->slug, body->manifest, body->skills_source, body->secret_bindings,
-                                              body->subagents, body->environment_id},
+                         &(struct references){body->slug, body->manifest, body->skills_source,
+                                              body->secret_bindings, body->subagents,
+                                              body->environment_id},
                          err) < 0 ||
         need_skills(body->skills_source, body->workspace_source, err) < 0)
         return -1;
-    if (query_rows(req->db, QUERY_agents_insert, PARAMS(req->project, req->body_json), &made, err) < 0)
+    if (query_rows(req->db, QUERY_agents_insert, PARAMS(req->project, req->body_json), &made, err) <
+        0)
         return -1;
     if (!rows_count(made))
         return error_set(err, ERR_CONFLICT, "the slug '%s' is taken", body->slug);
@@ -340,18 +364,23 @@ int agents_update(struct request *req, struct response *res, struct error *err)
 
     if (agent_find(req, req->path_values[0], &agent, err) < 0 ||
         check_references(req,
-                         &(struct references){agent.slug, body->manifest, body->skills_source, body->secret_bindings,
-                                              body->subagents, body->environment_id},
+                         &(struct references){agent.slug, body->manifest, body->skills_source,
+                                              body->secret_bindings, body->subagents,
+                                              body->environment_id},
                          err) < 0 ||
-        need_skills(after_update(agent.has_skills, body->skills_source, was_given(req, "skills_source")),
-                    after_update(agent.has_workspace, body->workspace_source, was_given(req, "workspace_source")),
-                    err) < 0)
+        need_skills(
+            after_update(agent.has_skills, body->skills_source, was_given(req, "skills_source")),
+            after_update(agent.has_workspace, body->workspace_source,
+                         was_given(req, "workspace_source")),
+            err) < 0)
         return -1;
-    changed = query_run(req->db, QUERY_agents_update, PARAMS(agent.id, NUM(body->version), req->body_json), err);
+    changed = query_run(req->db, QUERY_agents_update,
+                        PARAMS(agent.id, NUM(body->version), req->body_json), err);
     if (changed < 0)
         return -1;
     if (changed == 0)
-        return error_set(err, ERR_CONFLICT, "agent '%s' was changed meanwhile: version %ld is not the stored one",
+        return error_set(err, ERR_CONFLICT,
+                         "agent '%s' was changed meanwhile: version %ld is not the stored one",
                          agent.slug, (long)body->version);
     return answer(req, res, 200, agent.id, err);
 }
@@ -360,7 +389,8 @@ static int set_archived(struct request *req, struct response *res, bool archived
 {
     const char *ref = req->path_values[0];
 
-    if (query_run(req->db, QUERY_agents_archive, PARAMS(req->project, REFERENCE(ref), FLAG_TEXT(archived)), err) < 0)
+    if (query_run(req->db, QUERY_agents_archive,
+                  PARAMS(req->project, REFERENCE(ref), FLAG_TEXT(archived)), err) < 0)
         return -1;
     return answer(req, res, 200, ref, err);
 }
@@ -381,10 +411,12 @@ int agents_delete(struct request *req, struct response *res, struct error *err)
     struct agent_found agent;
 
     if (agent_find(req, req->path_values[0], &agent, err) < 0 ||
-        query_rows(req->db, QUERY_agents_used, PARAMS(req->project, agent.id, agent.slug), &used, err) < 0)
+        query_rows(req->db, QUERY_agents_used, PARAMS(req->project, agent.id, agent.slug), &used,
+                   err) < 0)
         return -1;
     if (rows_text(used, 0, 0))
-        return error_set(err, ERR_CONFLICT, "agent '%s' can't be deleted: %s", agent.slug, rows_text(used, 0, 0));
+        return error_set(err, ERR_CONFLICT, "agent '%s' can't be deleted: %s", agent.slug,
+                         rows_text(used, 0, 0));
     if (query_run(req->db, QUERY_agents_delete, PARAMS(agent.id), err) < 0)
         return -1;
     return respond_nothing(res);

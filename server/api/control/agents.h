@@ -18,7 +18,8 @@ struct agent_found {
 /* A reference as two parameters, id and slug; a slug is never shaped like an id. */
 #define REFERENCE(ref) token_is_uuid(ref) ? (ref) : NULL, token_is_uuid(ref) ? NULL : (ref)
 
-/* The agent of the request's project with this id or slug; it can't be deleted before the transaction ends. ERR_NOT_FOUND. */
+/* The agent of the request's project with this id or slug; it can't be deleted before the
+ * transaction ends. ERR_NOT_FOUND. */
 int agent_find(struct request *req, const char *ref, struct agent_found *found, struct error *err);
 
 #endif

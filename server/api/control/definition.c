@@ -9,7 +9,7 @@
 #include "common/token.h"
 #include "run/turns.h"
 
-/* --- texts --------------------------------------------------------------------------------------- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
 const char *definition_slug(const char *text)
 {
@@ -51,7 +51,8 @@ static const char *check_variable(const char *text)
                : "variables are letters, digits and underscores, with no digit in front";
 }
 
-/* What ends up as an argument of git: no option, no way out of a directory, nothing that means more than a name. */
+/* What ends up as an argument of git: no option, no way out of a directory, nothing that means more
+ * than a name. */
 #define GIT_PART "[A-Za-z0-9_.][A-Za-z0-9_.-]*"
 #define REPO_PATTERN GIT_PART "/" GIT_PART
 #define REF_PATTERN "[A-Za-z0-9_.][A-Za-z0-9_./+-]*"
@@ -63,7 +64,7 @@ static const char *check_subpath(const char *text)
     return strstr(text, "/-") ? "a path's components do not start with '-'" : check_path(text);
 }
 
-/* --- manifest entries ---------------------------------------------------------------------------- */
+/* --- manifest entries ------------------------------------------------------------------------- */
 
 struct manifest_file {
     const char *kind;
@@ -95,11 +96,14 @@ struct manifest_git_repo {
 
 static const struct field manifest_git_repo_fields[] = {
     {TEXT(manifest_git_repo, kind), .choices = "git_repo"},
-    {TEXT(manifest_git_repo, repo), .max = 255, .pattern = REPO_PATTERN, .check = check_path, .about = "owner/name"},
-    {TEXT(manifest_git_repo, ref), .max = 255, .pattern = REF_PATTERN, .check = check_path, .fallback = "\"main\""},
-    {TEXT(manifest_git_repo, host), .max = 255, .pattern = HOST_PATTERN, .fallback = "\"github.com\""},
-    {TEXT(manifest_git_repo, subpath), .pattern = SUBPATH_PATTERN, .check = check_subpath, .nullable = true,
-     .fallback = "null"},
+    {TEXT(manifest_git_repo, repo), .max = 255, .pattern = REPO_PATTERN, .check = check_path,
+     .about = "owner/name"},
+    {TEXT(manifest_git_repo, ref), .max = 255, .pattern = REF_PATTERN, .check = check_path,
+     .fallback = "\"main\""},
+    {TEXT(manifest_git_repo, host), .max = 255, .pattern = HOST_PATTERN,
+     .fallback = "\"github.com\""},
+    {TEXT(manifest_git_repo, subpath), .pattern = SUBPATH_PATTERN, .check = check_subpath,
+     .nullable = true, .fallback = "null"},
 };
 SCHEMA(manifest_git_repo);
 
@@ -137,13 +141,14 @@ static const char *check_s3_mount(const void *value, const char **field)
     if (mount->read_only || mount->acknowledge_credential_exposure)
         return NULL;
     *field = "read_only";
-    return "a mount that can be written shows its credential to the sandbox: set acknowledge_credential_exposure";
+    return "a mount that can be written shows its credential to the sandbox: set "
+           "acknowledge_credential_exposure";
 }
 SCHEMA_WITH(manifest_s3_mount, .check = check_s3_mount);
 
 static const struct variant manifest_entry_variants[] = {
-    {"file", &schema_manifest_file},           {"dir", &schema_manifest_dir},
-    {"git_repo", &schema_manifest_git_repo},   {"local_dir", &schema_manifest_local_dir},
+    {"file", &schema_manifest_file},         {"dir", &schema_manifest_dir},
+    {"git_repo", &schema_manifest_git_repo}, {"local_dir", &schema_manifest_local_dir},
     {"s3_mount", &schema_manifest_s3_mount},
 };
 SCHEMA_UNION(manifest_entry, "kind");
@@ -154,10 +159,11 @@ struct manifest {
 };
 
 static const struct field manifest_fields[] = {
-    {JSON(manifest, entries), .shape = SHAPE_MAP, .element = &schema_manifest_entry, .check = check_path,
-     .fallback = "{}", .null_is_fallback = true, .about = "what is put into the workspace, by path"},
-    {JSON(manifest, environment), .shape = SHAPE_MAP, .check = check_variable, .max = VARIABLES_MAX, .fallback = "{}",
-     .null_is_fallback = true, .about = "variables of every command"},
+    {JSON(manifest, entries), .shape = SHAPE_MAP, .element = &schema_manifest_entry,
+     .check = check_path, .fallback = "{}", .null_is_fallback = true,
+     .about = "what is put into the workspace, by path"},
+    {JSON(manifest, environment), .shape = SHAPE_MAP, .check = check_variable, .max = VARIABLES_MAX,
+     .fallback = "{}", .null_is_fallback = true, .about = "variables of every command"},
 };
 
 static const char *check_manifest(const void *value, const char **field)
@@ -171,7 +177,7 @@ static const char *check_manifest(const void *value, const char **field)
 }
 SCHEMA_WITH(manifest, .check = check_manifest);
 
-/* --- tools, bindings, subagents ------------------------------------------------------------------ */
+/* --- tools, bindings, subagents --------------------------------------------------------------- */
 
 struct client_tool {
     const char *name;
@@ -191,11 +197,13 @@ static const char *check_tool_name(const char *text)
 static const struct field client_tool_fields[] = {
     {TEXT(client_tool, name), .pattern = TOOL_NAME_PATTERN, .check = check_tool_name},
     {TEXT(client_tool, description), .fallback = "\"\""},
-    {JSON(client_tool, parameters), .shape = SHAPE_OBJECT, .fallback = "{}", .about = "a JSON Schema of an object"},
+    {JSON(client_tool, parameters), .shape = SHAPE_OBJECT, .fallback = "{}",
+     .about = "a JSON Schema of an object"},
     {FLAG(client_tool, deferrable), .fallback = "false", .null_is_fallback = true,
      .about = "a call ends the turn, and its answer continues the run"},
-    {MAYBE_REAL(client_tool, timeout_seconds), .exclusive = true, .above = 0, .max = CLIENT_TOOL_SECONDS_MAX,
-     .nullable = true, .fallback = "null", .about = "how long a call waits for its answer; null: 120"},
+    {MAYBE_REAL(client_tool, timeout_seconds), .exclusive = true, .above = 0,
+     .max = CLIENT_TOOL_SECONDS_MAX, .nullable = true, .fallback = "null",
+     .about = "how long a call waits for its answer; null: 120"},
 };
 
 static const char *check_client_tool(const void *value, const char **field)
@@ -216,7 +224,8 @@ struct secret_binding {
 
 static const struct field secret_binding_fields[] = {
     {TEXT(secret_binding, secret), .pattern = "[A-Za-z0-9._-]{1,128}", .about = "a secret's name"},
-    {TEXT(secret_binding, env), .max = 255, .check = check_variable, .about = "the variable that holds it"},
+    {TEXT(secret_binding, env), .max = 255, .check = check_variable,
+     .about = "the variable that holds it"},
 };
 SCHEMA(secret_binding);
 
@@ -230,13 +239,13 @@ struct subagent {
 static const struct field subagent_fields[] = {
     {TEXT(subagent, agent), NOT_EMPTY, .about = "an agent's slug"},
     {TEXT(subagent, mode), .choices = "tool|handoff", .fallback = "\"tool\""},
-    {TEXT(subagent, tool_name), .pattern = TOOL_NAME_PATTERN, .check = check_tool_name, .nullable = true,
-     .fallback = "null"},
+    {TEXT(subagent, tool_name), .pattern = TOOL_NAME_PATTERN, .check = check_tool_name,
+     .nullable = true, .fallback = "null"},
     {TEXT(subagent, description), .fallback = "\"\""},
 };
 SCHEMA(subagent);
 
-/* --- sources ------------------------------------------------------------------------------------- */
+/* --- sources ---------------------------------------------------------------------------------- */
 
 struct skills_git_repo {
     const char *kind;
@@ -249,12 +258,16 @@ struct skills_git_repo {
 
 static const struct field skills_git_repo_fields[] = {
     {TEXT(skills_git_repo, kind), .choices = "git_repo"},
-    {TEXT(skills_git_repo, repo), .max = 255, .pattern = REPO_PATTERN, .check = check_path, .about = "owner/name"},
-    {TEXT(skills_git_repo, ref), .max = 255, .pattern = REF_PATTERN, .check = check_path, .fallback = "\"main\""},
-    {TEXT(skills_git_repo, host), .max = 255, .pattern = HOST_PATTERN, .fallback = "\"github.com\""},
-    {TEXT(skills_git_repo, subpath), .pattern = SUBPATH_PATTERN, .check = check_subpath, .nullable = true,
-     .fallback = "null"},
-    {TEXT(skills_git_repo, ssh_key_id), .nullable = true, .fallback = "null", .about = "a deploy key's id"},
+    {TEXT(skills_git_repo, repo), .max = 255, .pattern = REPO_PATTERN, .check = check_path,
+     .about = "owner/name"},
+    {TEXT(skills_git_repo, ref), .max = 255, .pattern = REF_PATTERN, .check = check_path,
+     .fallback = "\"main\""},
+    {TEXT(skills_git_repo, host), .max = 255, .pattern = HOST_PATTERN,
+     .fallback = "\"github.com\""},
+    {TEXT(skills_git_repo, subpath), .pattern = SUBPATH_PATTERN, .check = check_subpath,
+     .nullable = true, .fallback = "null"},
+    {TEXT(skills_git_repo, ssh_key_id), .nullable = true, .fallback = "null",
+     .about = "a deploy key's id"},
 };
 SCHEMA(skills_git_repo);
 
@@ -284,7 +297,8 @@ struct skills_bundle {
 static const struct field skills_bundle_fields[] = {
     {TEXT(skills_bundle, kind), .choices = "bundle"},
     {TEXT(skills_bundle, bundle), SLUG_RULE, .about = "a bundle's slug"},
-    {JSON(skills_bundle, version), .fallback = "\"latest\"", .about = "a number from 1, or \"latest\""},
+    {JSON(skills_bundle, version), .fallback = "\"latest\"",
+     .about = "a number from 1, or \"latest\""},
     {TEXT(skills_bundle, subpath), .check = check_path, .nullable = true, .fallback = "null"},
     {FLAG(skills_bundle, lazy), .fallback = "true"},
 };
@@ -293,7 +307,8 @@ static const char *check_skills_bundle(const void *value, const char **field)
 {
     const struct skills_bundle *source = value;
 
-    if (strcmp(source->version, "\"latest\"") == 0 || field_matches("[1-9][0-9]{0,8}", source->version))
+    if (strcmp(source->version, "\"latest\"") == 0 ||
+        field_matches("[1-9][0-9]{0,8}", source->version))
         return NULL;
     *field = "version";
     return "a version is a number from 1, or \"latest\"";
@@ -320,11 +335,12 @@ static const struct field workspace_source_fields[] = {
     {TEXT(workspace_source, dest), .check = check_path, .fallback = "\"pstack\""},
     {TEXT(workspace_source, docs_file), .check = check_path, .fallback = "\"CLAUDE.md\""},
     {TEXT(workspace_source, instructions), .nullable = true, .fallback = "null"},
-    {TEXTS(workspace_source, ensure_dirs), .check = check_path, .fallback = "[]", .null_is_fallback = true},
+    {TEXTS(workspace_source, ensure_dirs), .check = check_path, .fallback = "[]",
+     .null_is_fallback = true},
 };
 SCHEMA(workspace_source);
 
-/* --- lists as a whole ---------------------------------------------------------------------------- */
+/* --- lists as a whole ------------------------------------------------------------------------- */
 
 struct collected {
     struct arena *arena;
@@ -398,7 +414,7 @@ bool definition_list_is_empty(const char *list)
     return !list || !json_each(&arena, list, stop_at_once, NULL);
 }
 
-/* --- references ---------------------------------------------------------------------------------- */
+/* --- references ------------------------------------------------------------------------------- */
 
 struct staging {
     struct arena *arena;
@@ -412,8 +428,9 @@ static int refuse_entry(const char *key, const char *value, void *context)
 
     (void)key;
     if (kind && strcmp(kind, "local_dir") == 0)
-        return error_set(staging->err, ERR_BAD_REQUEST,
-                         "local_dir entries are refused: the operator has listed no directory for them");
+        return error_set(
+            staging->err, ERR_BAD_REQUEST,
+            "local_dir entries are refused: the operator has listed no directory for them");
     if (kind && strcmp(kind, "s3_mount") == 0)
         return error_set(staging->err, ERR_BAD_REQUEST,
                          "s3_mount entries are refused: no object store is configured");
@@ -435,13 +452,15 @@ int definition_skills_check(struct arena *arena, const char *skills_source, stru
     if (!kind)
         return 0;
     if (strcmp(kind, "local_dir") == 0)
-        return error_set(err, ERR_BAD_REQUEST,
-                         "a local_dir skills source is refused: the operator has listed no directory for it");
+        return error_set(
+            err, ERR_BAD_REQUEST,
+            "a local_dir skills source is refused: the operator has listed no directory for it");
     if (strcmp(kind, "bundle") == 0)
         return error_set(err, ERR_BAD_REQUEST, "skill bundle '%s' does not exist",
                          json_member_text(arena, skills_source, "bundle"));
     if (json_member_text(arena, skills_source, "ssh_key_id"))
-        return error_set(err, ERR_BAD_REQUEST, "the skills source names a git key that does not exist");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "the skills source names a git key that does not exist");
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* The parts that agents and sessions are defined by: what each may look like, and what can't be had here. */
+/* The parts that agents and sessions are defined by: what each may look like, and what can't be had
+ * here. */
 #ifndef API_CONTROL_DEFINITION_H
 #define API_CONTROL_DEFINITION_H
 
@@ -8,7 +9,8 @@
 #include "common/error.h"
 #include "common/field.h"
 
-/* DECISION 21; the check refuses what is shaped like a UUID, so that a reference is an id or a slug and never both. */
+/* DECISION 21; the check refuses what is shaped like a UUID, so that a reference is an id or a slug
+ * and never both. */
 #define SLUG_PATTERN "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 #define SLUG_RULE .pattern = SLUG_PATTERN, .check = definition_slug
 #define NAME_RULE .min = 1, .max = 200
@@ -16,13 +18,14 @@
 #define NOT_EMPTY .min = 1
 
 enum {
-    ENVIRONMENT_BYTES_MAX = 48 * 1024, /* as JSON; with a command of 128 KiB it still fits one packet */
+    ENVIRONMENT_BYTES_MAX =
+        48 * 1024,        /* as JSON; with a command of 128 KiB it still fits one packet */
     VARIABLES_MAX = 1000, /* with ours below the 1024 of the message */
     CLIENT_TOOL_SECONDS_MAX = 3600,
 };
 
-extern const struct schema schema_manifest, schema_client_tool, schema_secret_binding, schema_subagent, schema_skills_source,
-    schema_workspace_source;
+extern const struct schema schema_manifest, schema_client_tool, schema_secret_binding,
+    schema_subagent, schema_skills_source, schema_workspace_source;
 
 field_check definition_slug;
 

@@ -41,5 +41,6 @@ int events_list(struct request *req, struct response *res, struct error *err)
 
     if (session_find(req, &session, err) < 0)
         return -1;
-    return respond_rows(req, res, QUERY_events_list, PARAMS(session.id, NUM(filter->after), NUM(filter->limit)), err);
+    return respond_rows(req, res, QUERY_events_list,
+                        PARAMS(session.id, NUM(filter->after), NUM(filter->limit)), err);
 }

@@ -16,7 +16,7 @@ enum {
     OUTPUT_BYTES_MAX = 16 << 20, /* of each stream */
 };
 
-/* --- schemas ------------------------------------------------------------------------------------- */
+/* --- schemas ---------------------------------------------------------------------------------- */
 
 struct exec_request {
     const char *command;
@@ -26,15 +26,17 @@ struct exec_request {
 
 static const char *check_command(const char *text)
 {
-    return strlen(text) > COMMAND_BYTES_MAX ? "a command has at most 131008 bytes: upload a script" : NULL;
+    return strlen(text) > COMMAND_BYTES_MAX ? "a command has at most 131008 bytes: upload a script"
+                                            : NULL;
 }
 
 static const struct field exec_request_fields[] = {
-    {TEXT(exec_request, command), .min = 1, .check = check_command, .about = "given to /bin/sh -c in the workspace"},
-    {MAYBE_REAL(exec_request, timeout), .exclusive = true, .above = 0, .max = TIMEOUT_MAX_S, .optional = true,
-     .nullable = true, .about = "seconds; null: 60"},
-    {TEXT(exec_request, output_encoding), .choices = "utf-8|base64", .fallback = "\"utf-8\"", .null_is_fallback = true,
-     .about = "base64 gives both streams byte for byte"},
+    {TEXT(exec_request, command), .min = 1, .check = check_command,
+     .about = "given to /bin/sh -c in the workspace"},
+    {MAYBE_REAL(exec_request, timeout), .exclusive = true, .above = 0, .max = TIMEOUT_MAX_S,
+     .optional = true, .nullable = true, .about = "seconds; null: 60"},
+    {TEXT(exec_request, output_encoding), .choices = "utf-8|base64", .fallback = "\"utf-8\"",
+     .null_is_fallback = true, .about = "base64 gives both streams byte for byte"},
 };
 SCHEMA(exec_request);
 
@@ -53,7 +55,8 @@ struct exec_answer {
 };
 
 static const struct field exec_answer_fields[] = {
-    {NUMBER(exec_answer, exit_code), .about = "128+n when signal n killed it, 124 after the timeout"},
+    {NUMBER(exec_answer, exit_code),
+     .about = "128+n when signal n killed it, 124 after the timeout"},
     {.name = "stdout", .type = FIELD_TEXT, .offset = offsetof(struct exec_answer, stdout_text)},
     {.name = "stderr", .type = FIELD_TEXT, .offset = offsetof(struct exec_answer, stderr_text)},
     {FLAG(exec_answer, timed_out)},
@@ -83,7 +86,7 @@ static const struct field exec_target_fields[] = {
 };
 SCHEMA(exec_target);
 
-/* --- the command --------------------------------------------------------------------------------- */
+/* --- the command ------------------------------------------------------------------------------ */
 
 /* Before the manifest's; nothing of the server's own environment goes in. */
 static const char *const base_environment[] = {
@@ -111,11 +114,12 @@ static int count_variable(const char *key, const char *value, void *context)
 static int set_variable(const char *key, const char *value, void *context)
 {
     struct variables *variables = context;
-    const char *text = json_member_text(variables->arena, arena_text(variables->arena, "{\"v\":%s}", value), "v");
+    const char *text =
+        json_member_text(variables->arena, arena_text(variables->arena, "{\"v\":%s}", value), "v");
     size_t length = strlen(key), i = 0;
 
-    while (i < COUNT(base_environment) && (strncmp(base_environment[i], key, length) != 0 ||
-                                           base_environment[i][length] != '='))
+    while (i < COUNT(base_environment) &&
+           (strncmp(base_environment[i], key, length) != 0 || base_environment[i][length] != '='))
         i++;
     if (i == COUNT(base_environment))
         i = variables->all.count++;
@@ -147,7 +151,7 @@ static bool truncated(const struct sandbox_output *output)
     return output->total > (int64_t)output->bytes.length;
 }
 
-/* --- the answer ---------------------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------------------- */
 
 /* How many bytes to show: a cut goes in front of the character that it would halve. */
 static size_t shown_length(const struct sandbox_output *output)
@@ -155,7 +159,8 @@ static size_t shown_length(const struct sandbox_output *output)
     enum { CHARACTER_BYTES_MAX = 4 };
     size_t length = output->bytes.length;
 
-    for (size_t back = 1; truncated(output) && back < CHARACTER_BYTES_MAX && back <= length; back++) {
+    for (size_t back = 1; truncated(output) && back < CHARACTER_BYTES_MAX && back <= length;
+         back++) {
         unsigned char byte = (unsigned char)output->bytes.data[length - back];
 
         if (byte >= 0xC0)
@@ -181,7 +186,8 @@ static void add_text(struct buffer *out, const struct sandbox_output *output)
 
         json_string_n(out, at, (size_t)((nul ? nul : end) - at));
         if (!first)
-            out->data[quote] = '0'; /* in place of the opening quote: the last digit of the escape before it */
+            out->data[quote] =
+                '0'; /* in place of the opening quote: the last digit of the escape before it */
         if (!nul)
             return;
         out->length--; /* the closing quote */
@@ -196,14 +202,16 @@ static void add_base64(struct buffer *out, const struct sandbox_output *output)
 
     buffer_char(out, '"');
     if (length)
-        out->length += (size_t)EVP_EncodeBlock((unsigned char *)buffer_reserve(out, 4 * (length / 3 + 1)),
-                                               (const unsigned char *)output->bytes.data, (int)length);
+        out->length +=
+            (size_t)EVP_EncodeBlock((unsigned char *)buffer_reserve(out, 4 * (length / 3 + 1)),
+                                    (const unsigned char *)output->bytes.data, (int)length);
     buffer_char(out, '"');
 }
 
 /* The object of exec_answer, written directly: its texts may hold NUL. */
-static int answer(struct response *res, const struct exec_request *body, const struct exec_result *result,
-                  const struct sandbox_output *out, const struct sandbox_output *errors)
+static int answer(struct response *res, const struct exec_request *body,
+                  const struct exec_result *result, const struct sandbox_output *out,
+                  const struct sandbox_output *errors)
 {
     bool base64 = strcmp(body->output_encoding, "base64") == 0;
     void (*add)(struct buffer *, const struct sandbox_output *) = base64 ? add_base64 : add_text;
@@ -213,20 +221,24 @@ static int answer(struct response *res, const struct exec_request *body, const s
     add(json, out);
     buffer_text(json, ",\"stderr\":");
     add(json, errors);
-    json_format(json, ",\"timed_out\":%b,\"oom_killed\":%b,\"signal\":", result->timed_out, result->oom_killed);
+    json_format(json, ",\"timed_out\":%b,\"oom_killed\":%b,\"signal\":", result->timed_out,
+                result->oom_killed);
     if (result->signal)
         json_number(json, result->signal);
     else
         buffer_text(json, "null");
-    json_format(json,
-                ",\"duration_ms\":%d,\"stdout_bytes\":%d,\"stderr_bytes\":%d,\"stdout_truncated\":%b,"
-                "\"stderr_truncated\":%b}",
-                result->duration_ms, out->total, errors->total, truncated(out), truncated(errors));
+    json_format(
+        json,
+        ",\"duration_ms\":%d,\"stdout_bytes\":%d,\"stderr_bytes\":%d,\"stdout_truncated\":%b,"
+        "\"stderr_truncated\":%b}",
+        result->duration_ms, out->total, errors->total, truncated(out), truncated(errors));
     res->status = 200;
+    res->content_type = "application/json";
     return 0;
 }
 
-/* The session is in use until the command ends, or at the latest until its timeout, should nobody live to write the end. */
+/* The session is in use until the command ends, or at the latest until its timeout, should nobody
+ * live to write the end. */
 int exec_run(struct request *req, struct response *res, struct error *err)
 {
     const struct exec_request *body = req->body;
@@ -237,7 +249,8 @@ int exec_run(struct request *req, struct response *res, struct error *err)
     struct exec_result result;
     struct exec exec;
 
-    if (query_row(req->db, QUERY_exec_target, PARAMS(req->project, session_parameter(req)), req->arena, &target, err) < 0)
+    if (query_row(req->db, QUERY_exec_target, PARAMS(req->project, session_parameter(req)),
+                  req->arena, &target, err) < 0)
         return err->kind == ERR_NOT_FOUND ? error_set(err, ERR_NOT_FOUND, "session not found") : -1;
     exec = (struct exec){
         .sandbox = target.id,
@@ -247,8 +260,10 @@ int exec_run(struct request *req, struct response *res, struct error *err)
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
     if (session_need_workspace(target.status, false, err) < 0 ||
-        session_use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 || request_commit(req, err) < 0 ||
-        sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out, &errors, &result, err) < 0 ||
+        session_use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 ||
+        request_commit(req, err) < 0 ||
+        sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out,
+                     &errors, &result, err) < 0 ||
         request_begin(req, err) < 0 || session_use(req, target.id, 0, err) < 0)
         return -1;
     return answer(res, body, &result, &out, &errors);

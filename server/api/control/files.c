@@ -1,4 +1,5 @@
-/* Files of a session's workspace: list, read, write, delete. Paths are resolved beneath the workspace by the supervisor. */
+/* Files of a session's workspace: list, read, write, delete. Paths are resolved beneath the
+ * workspace by the supervisor. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 enum { UPLOAD_MODE = 0644 };
 static const int64_t file_bytes_max = INT64_C(512) << 20;
 
-/* --- schemas ------------------------------------------------------------------------------------- */
+/* --- schemas ---------------------------------------------------------------------------------- */
 
 struct workspace_entry {
     const char *path;
@@ -71,7 +72,8 @@ struct files_target {
 };
 
 static const struct field files_target_fields[] = {
-    {TEXT(files_target, path), .optional = true, .about = "uploads/ and the file's name when absent"},
+    {TEXT(files_target, path), .optional = true,
+     .about = "uploads/ and the file's name when absent"},
 };
 SCHEMA(files_target);
 
@@ -82,14 +84,16 @@ struct files_removal {
 
 static const struct field files_removal_fields[] = {
     {TEXT(files_removal, path), .about = "relative to the workspace"},
-    {FLAG(files_removal, recursive), .fallback = "false", .about = "a directory with what is in it"},
+    {FLAG(files_removal, recursive), .fallback = "false",
+     .about = "a directory with what is in it"},
 };
 SCHEMA(files_removal);
 
-/* --- paths --------------------------------------------------------------------------------------- */
+/* --- paths ------------------------------------------------------------------------------------ */
 
-/* The path without "." and doubled or trailing slashes, "." for the workspace itself, so that an entry has one name. That it stays
- * inside is not decided here: nobody but the kernel can, while the sandbox moves its directories about. */
+/* The path without "." and doubled or trailing slashes, "." for the workspace itself, so that an
+ * entry has one name. That it stays inside is not decided here: nobody but the kernel can, while
+ * the sandbox moves its directories about. */
 static int tidy_path(struct arena *arena, const char *path, const char **tidy, struct error *err)
 {
     auto_buffer struct buffer out = {0};
@@ -102,7 +106,8 @@ static int tidy_path(struct arena *arena, const char *path, const char **tidy, s
         size_t length = strcspn(path, "/");
 
         if (length > NAME_MAX)
-            return error_set(err, ERR_BAD_REQUEST, "a component of the path has more than %d bytes", NAME_MAX);
+            return error_set(err, ERR_BAD_REQUEST, "a component of the path has more than %d bytes",
+                             NAME_MAX);
         if (length == 2 && memcmp(path, "..", 2) == 0)
             return error_set(err, ERR_BAD_REQUEST, "the path contains '..'");
         if (length && !(length == 1 && *path == '.')) {
@@ -118,9 +123,10 @@ static int tidy_path(struct arena *arena, const char *path, const char **tidy, s
     return 0;
 }
 
-/* The session, and the path of the request tidied; then the connection is given back, since the supervisor is waited for. */
-static int find_file(struct request *req, const char *path, bool or_stopped, struct session_found *session,
-                     const char **tidy, struct error *err)
+/* The session, and the path of the request tidied; then the connection is given back, since the
+ * supervisor is waited for. */
+static int find_file(struct request *req, const char *path, bool or_stopped,
+                     struct session_found *session, const char **tidy, struct error *err)
 {
     if (session_find(req, session, err) < 0 || tidy_path(req->arena, path, tidy, err) < 0 ||
         session_need_workspace(session->status, or_stopped, err) < 0)
@@ -128,7 +134,7 @@ static int find_file(struct request *req, const char *path, bool or_stopped, str
     return request_commit(req, err);
 }
 
-/* --- list and read ------------------------------------------------------------------------------- */
+/* --- list and read ---------------------------------------------------------------------------- */
 
 static const char *kind_of(int64_t mode)
 {
@@ -162,7 +168,8 @@ static const char *permissions_of(struct arena *arena, int64_t mode)
     return text;
 }
 
-/* The one name that every image has; others are numbers, since the sandbox may say what it likes in its /etc/passwd. */
+/* The one name that every image has; others are numbers, since the sandbox may say what it likes in
+ * its /etc/passwd. */
 static const char *owner_of(struct arena *arena, int64_t id)
 {
     return id ? arena_text(arena, "%ld", (long)id) : "root";
@@ -173,7 +180,8 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const struct file_entry *)a)->name, ((const struct file_entry *)b)->name);
 }
 
-static void add_entry(struct request *req, const char *path, const struct file_entry *entry, struct buffer *out)
+static void add_entry(struct request *req, const char *path, const struct file_entry *entry,
+                      struct buffer *out)
 {
     bool itself = strcmp(entry->name, ".") == 0;
     struct workspace_entry shown = {
@@ -226,18 +234,20 @@ int files_read(struct request *req, struct response *res, struct error *err)
         sandbox_file_open(req->supervisor, session.id, path, &info, &fd, err) < 0)
         return -1;
     if (info.size > file_bytes_max)
-        return error_set(err, ERR_TOO_LARGE, "the file has %ld bytes; files over 512 MiB are not served",
+        return error_set(err, ERR_TOO_LARGE,
+                         "the file has %ld bytes; files over 512 MiB are not served",
                          (long)info.size);
     return respond_file(res, "application/octet-stream", take_fd(&fd), info.size);
 }
 
-/* --- write and delete ---------------------------------------------------------------------------- */
+/* --- write and delete ------------------------------------------------------------------------- */
 
 /* Where an upload goes. Only the last component of the file's name counts: DECISION 75. */
 static int choose_target(struct request *req, const char **path, struct error *err)
 {
     const struct files_target *query = req->query;
-    const char *name = req->upload.file_name ? req->upload.file_name : "", *slash = strrchr(name, '/');
+    const char *name = req->upload.file_name ? req->upload.file_name : "",
+               *slash = strrchr(name, '/');
     size_t length;
 
     if (query->path) {
@@ -262,18 +272,21 @@ static int copy_bytes(int from, int to, int64_t size, struct error *err)
 
     while (size > 0) {
         size_t piece = size < 1 << 30 ? (size_t)size : (size_t)1 << 30;
-        ssize_t done = reflink ? copy_file_range(from, NULL, to, NULL, piece, 0) : sendfile(to, from, NULL, piece);
+        ssize_t done = reflink ? copy_file_range(from, NULL, to, NULL, piece, 0)
+                               : sendfile(to, from, NULL, piece);
 
         if (done < 0 && errno == EINTR)
             continue;
-        if (reflink && (done == 0 || (done < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
-                                                   errno == EOPNOTSUPP || errno == EPERM)))) {
+        if (reflink &&
+            (done == 0 || (done < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
+                                        errno == EOPNOTSUPP || errno == EPERM)))) {
             reflink = false;
             continue;
         }
         if (done < 0)
-            return error_set_errno(err, errno == ENOSPC || errno == EDQUOT ? ERR_UNAVAILABLE : ERR_INTERNAL,
-                                   "the upload could not be written");
+            return error_set_errno(
+                err, errno == ENOSPC || errno == EDQUOT ? ERR_UNAVAILABLE : ERR_INTERNAL,
+                "the upload could not be written");
         if (done == 0)
             return error_set(err, ERR_INTERNAL, "the upload's spool file is shorter than it was");
         size -= done;
@@ -281,7 +294,8 @@ static int copy_bytes(int from, int to, int64_t size, struct error *err)
     return 0;
 }
 
-static int put_file(struct request *req, const char *session_id, const char *path, struct error *err)
+static int put_file(struct request *req, const char *session_id, const char *path,
+                    struct error *err)
 {
     auto_close int fd = -1;
 

@@ -4,8 +4,8 @@
 #include <time.h>
 
 #include "api/control/definition.h"
-#include "common/token.h"
 #include "api/handlers.h"
+#include "common/token.h"
 
 enum { KEY_RANDOM_BYTES = 32, KEY_SIZE = 64 };
 
@@ -72,8 +72,9 @@ struct key_create {
 };
 
 /* Date and time of RFC 3339; seconds, fraction and offset may be missing. `T` may be a space. */
-#define MOMENT_PATTERN                                                                                                 \
-    "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+#define MOMENT_PATTERN               \
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt " \
+    "][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
 
 static bool has_offset(const char *moment)
 {
@@ -89,8 +90,8 @@ static int parse_moment(const char *moment, time_t *seconds)
     int offset_hours = 0, offset_minutes = 0;
     const char *offset = strpbrk(moment + strlen("YYYY-MM-DDT"), "+-");
 
-    if (sscanf(moment, "%4d-%2d-%2d%*1c%2d:%2d:%2d", &want.tm_year, &want.tm_mon, &want.tm_mday, &want.tm_hour,
-               &want.tm_min, &want.tm_sec) < 5)
+    if (sscanf(moment, "%4d-%2d-%2d%*1c%2d:%2d:%2d", &want.tm_year, &want.tm_mon, &want.tm_mday,
+               &want.tm_hour, &want.tm_min, &want.tm_sec) < 5)
         return -1;
     if (want.tm_year < 1 || want.tm_hour > 23 || want.tm_min > 59 || want.tm_sec > 59)
         return -1;
@@ -102,7 +103,8 @@ static int parse_moment(const char *moment, time_t *seconds)
         return -1;
     if (!offset)
         return 0;
-    if (sscanf(offset + 1, offset[3] == ':' ? "%2d:%2d" : "%2d%2d", &offset_hours, &offset_minutes) != 2 ||
+    if (sscanf(offset + 1, offset[3] == ':' ? "%2d:%2d" : "%2d%2d", &offset_hours,
+               &offset_minutes) != 2 ||
         offset_hours > 15 || offset_minutes > 59)
         return -1;
     *seconds -= (*offset == '-' ? -60 : 60) * (60 * offset_hours + offset_minutes);
@@ -148,13 +150,15 @@ int keys_create(struct request *req, struct response *res, struct error *err)
     if (expires_at && !has_offset(expires_at))
         expires_at = arena_text(req->arena, "%sZ", expires_at);
     return respond_row(req, res, 201, QUERY_keys_insert,
-                       PARAMS(req->project, body->name, body->description, key, digest, req->caller.subject, expires_at),
+                       PARAMS(req->project, body->name, body->description, key, digest,
+                              req->caller.subject, expires_at),
                        "key", err);
 }
 
 int keys_revoke(struct request *req, struct response *res, struct error *err)
 {
-    return respond_row(req, res, 200, QUERY_keys_revoke, PARAMS(req->project, key_id(req)), "key", err);
+    return respond_row(req, res, 200, QUERY_keys_revoke, PARAMS(req->project, key_id(req)), "key",
+                       err);
 }
 
 int keys_delete(struct request *req, struct response *res, struct error *err)

@@ -46,10 +46,10 @@ struct message_create {
 
 static const struct field message_create_fields[] = {
     {TEXT(message_create, prompt), NOT_EMPTY},
-    {MAYBE_NUMBER(message_create, max_turns), .min = 1, .max = TURNS_MAX, .optional = true, .nullable = true,
-     .about = "answers of the model at most; null: 50"},
-    {JSON(message_create, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool, .fallback = "[]",
-     .null_is_fallback = true, .about = "for this turn, beside the agent's"},
+    {MAYBE_NUMBER(message_create, max_turns), .min = 1, .max = TURNS_MAX, .optional = true,
+     .nullable = true, .about = "answers of the model at most; null: 50"},
+    {JSON(message_create, client_tools), .shape = SHAPE_LIST, .element = &schema_client_tool,
+     .fallback = "[]", .null_is_fallback = true, .about = "for this turn, beside the agent's"},
 };
 
 static const char *check_message_create(const void *value, const char **field)
@@ -61,7 +61,8 @@ static const char *check_message_create(const void *value, const char **field)
 }
 SCHEMA_WITH(message_create, .check = check_message_create);
 
-/* A session that sleeps takes the message at once, and its turn waits for the boot. 1 when it was woken. */
+/* A session that sleeps takes the message at once, and its turn waits for the boot. 1 when it was
+ * woken. */
 static int wake(struct request *req, const char *id, struct error *err)
 {
     auto_rows struct rows *woken = NULL;
@@ -82,11 +83,14 @@ int messages_create(struct request *req, struct response *res, struct error *err
 
     if (session_find(req, &session, err) < 0)
         return -1;
-    woken = session.stopped_reason && strcmp(session.stopped_reason, "idle") == 0 ? wake(req, session.id, err) : 0;
+    woken = session.stopped_reason && strcmp(session.stopped_reason, "idle") == 0
+                ? wake(req, session.id, err)
+                : 0;
     if (woken < 0)
         return -1;
-    if (turns_begin(req->db, session.id, body->prompt, body->max_turns ? *body->max_turns : TURNS_DEFAULT,
-                    body->client_tools, woken > 0, run_id, err) < 0)
+    if (turns_begin(req->db, session.id, body->prompt,
+                    body->max_turns ? *body->max_turns : TURNS_DEFAULT, body->client_tools,
+                    woken > 0, run_id, err) < 0)
         return -1;
     return respond_row(req, res, 202, QUERY_messages_run, PARAMS(run_id), "run", err);
 }

@@ -37,7 +37,7 @@ static const struct field backend_fields[] = {
 };
 SCHEMA(backend);
 
-/* --- asking the endpoint ------------------------------------------------------------------------- */
+/* --- asking the endpoint ---------------------------------------------------------------------- */
 
 static void curl_scope(CURL **curl)
 {
@@ -75,9 +75,10 @@ static int ask(struct request *req, struct buffer *body, struct error *err)
         base--;
     headers = curl_slist_append(headers, "Accept: application/json");
     if (settings.model_api_key.value[0])
-        headers = curl_slist_append(
-            headers, arena_text(req->arena, "Authorization: Bearer %s", settings.model_api_key.value));
-    curl_easy_setopt(curl, CURLOPT_URL, arena_text(req->arena, "%.*s/models", (int)base, settings.model_base_url));
+        headers = curl_slist_append(headers, arena_text(req->arena, "Authorization: Bearer %s",
+                                                        settings.model_api_key.value));
+    curl_easy_setopt(curl, CURLOPT_URL,
+                     arena_text(req->arena, "%.*s/models", (int)base, settings.model_base_url));
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
@@ -92,11 +93,12 @@ static int ask(struct request *req, struct buffer *body, struct error *err)
                          *reason ? reason : curl_easy_strerror(outcome));
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200)
-        return error_set(err, ERR_UPSTREAM, "the model endpoint answers %ld to a question for its models", status);
+        return error_set(err, ERR_UPSTREAM,
+                         "the model endpoint answers %ld to a question for its models", status);
     return 0;
 }
 
-/* --- what it said -------------------------------------------------------------------------------- */
+/* --- what it said ----------------------------------------------------------------------------- */
 
 struct listing {
     struct arena *arena;
@@ -131,7 +133,8 @@ static int add_model(const char *key, const char *value, void *context)
     return 0;
 }
 
-/* Read through at every call: an empty list would mean something else than an endpoint that is down. */
+/* Read through at every call: an empty list would mean something else than an endpoint that is
+ * down. */
 int models_list(struct request *req, struct response *res, struct error *err)
 {
     static const struct model_info builtin = {.id = BUILTIN_MODEL, .owned_by = "builtin"};
@@ -145,7 +148,9 @@ int models_list(struct request *req, struct response *res, struct error *err)
             return -1;
         if (!answer.length || json_check(answer.data, answer.length, err) < 0 ||
             !(list = json_member(req->arena, answer.data, "data")) || *list != '[')
-            return error_set(err, ERR_UPSTREAM, "the model endpoint answers with something else than a list of models");
+            return error_set(
+                err, ERR_UPSTREAM,
+                "the model endpoint answers with something else than a list of models");
         json_each(req->arena, list, add_model, &listing);
     }
     json_encode(&out, &schema_model_info, &builtin);

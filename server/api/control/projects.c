@@ -26,7 +26,8 @@ static const struct field project_fields[] = {
     {TEXT(project, description)},
     {TEXT(project, created_at)},
     {TEXT(project, updated_at)},
-    {TEXT(project, role), .nullable = true, .about = "of the person who asks; null for keys and the operator"},
+    {TEXT(project, role), .nullable = true,
+     .about = "of the person who asks; null for keys and the operator"},
 };
 SCHEMA(project);
 
@@ -41,8 +42,8 @@ struct project_create {
 
 static const struct field project_create_fields[] = {
     {TEXT(project_create, name), NAME_RULE},
-    {TEXT(project_create, slug), .pattern = SLUG_OR_NOTHING, .check = definition_slug, .fallback = "\"\"",
-     .null_is_fallback = true, .about = "empty: made from the name"},
+    {TEXT(project_create, slug), .pattern = SLUG_OR_NOTHING, .check = definition_slug,
+     .fallback = "\"\"", .null_is_fallback = true, .about = "empty: made from the name"},
     {TEXT(project_create, description), .fallback = "\"\"", .null_is_fallback = true},
 };
 SCHEMA(project_create);
@@ -76,10 +77,11 @@ static void derive_slug(const char *name, char slug[SLUG_BYTES_MAX + 1])
         strcpy(slug, "project");
 }
 
-static int answer(struct request *req, struct response *res, int status, const char *ref, struct error *err)
+static int answer(struct request *req, struct response *res, int status, const char *ref,
+                  struct error *err)
 {
-    return respond_row(req, res, status, QUERY_projects_get, PARAMS(REFERENCE(ref), req->caller.key_project),
-                       "project", err);
+    return respond_row(req, res, status, QUERY_projects_get,
+                       PARAMS(REFERENCE(ref), req->caller.key_project), "project", err);
 }
 
 int projects_list(struct request *req, struct response *res, struct error *err)
@@ -88,7 +90,8 @@ int projects_list(struct request *req, struct response *res, struct error *err)
 }
 
 /* Insert under a slug made from the name; others may take it between the look and the insert. */
-static int insert_derived(struct request *req, const struct project_create *body, struct rows **made, struct error *err)
+static int insert_derived(struct request *req, const struct project_create *body,
+                          struct rows **made, struct error *err)
 {
     char slug[SLUG_BYTES_MAX + 1];
 
@@ -100,7 +103,8 @@ static int insert_derived(struct request *req, const struct project_create *body
         *made = NULL;
         if (query_rows(req->db, QUERY_projects_free_slug, PARAMS(slug), &free_slug, err) < 0 ||
             query_rows(req->db, QUERY_projects_insert,
-                       PARAMS(rows_text(free_slug, 0, 0), body->name, body->description), made, err) < 0)
+                       PARAMS(rows_text(free_slug, 0, 0), body->name, body->description), made,
+                       err) < 0)
             return -1;
         if (rows_count(*made))
             return 0;
@@ -112,9 +116,10 @@ int projects_create(struct request *req, struct response *res, struct error *err
 {
     const struct project_create *body = req->body;
     auto_rows struct rows *made = NULL;
-    int outcome = *body->slug ? query_rows(req->db, QUERY_projects_insert,
-                                           PARAMS(body->slug, body->name, body->description), &made, err)
-                              : insert_derived(req, body, &made, err);
+    int outcome = *body->slug
+                      ? query_rows(req->db, QUERY_projects_insert,
+                                   PARAMS(body->slug, body->name, body->description), &made, err)
+                      : insert_derived(req, body, &made, err);
 
     if (outcome < 0)
         return -1;
@@ -138,7 +143,8 @@ int projects_update(struct request *req, struct response *res, struct error *err
 }
 
 /* The project, locked, and its sessions; ERR_CONFLICT while one of them has a sandbox. */
-static int lock_project(struct request *req, const char *ref, const char **id, struct rows **sessions, struct error *err)
+static int lock_project(struct request *req, const char *ref, const char **id,
+                        struct rows **sessions, struct error *err)
 {
     auto_rows struct rows *locked = NULL;
 
@@ -151,12 +157,14 @@ static int lock_project(struct request *req, const char *ref, const char **id, s
         return -1;
     for (size_t i = 0; i < rows_count(*sessions); i++)
         if (*rows_text(*sessions, i, 1) == 't')
-            return error_set(err, ERR_CONFLICT, "session %s of the project has a sandbox: stop it first",
+            return error_set(err, ERR_CONFLICT,
+                             "session %s of the project has a sandbox: stop it first",
                              rows_text(*sessions, i, 0));
     return 0;
 }
 
-/* Stopped sessions still have a workspace: each goes as if it were deleted by itself, and without a database connection held. */
+/* Stopped sessions still have a workspace: each goes as if it were deleted by itself, and without a
+ * database connection held. */
 int projects_delete(struct request *req, struct response *res, struct error *err)
 {
     auto_rows struct rows *before = NULL, *after = NULL;
@@ -174,7 +182,8 @@ int projects_delete(struct request *req, struct response *res, struct error *err
         if (request_begin(req, err) < 0 || lock_project(req, id, &id, &after, err) < 0)
             return -1;
         if (rows_count(after))
-            return error_set(err, ERR_CONFLICT, "a session came into the project while it was being deleted");
+            return error_set(err, ERR_CONFLICT,
+                             "a session came into the project while it was being deleted");
     }
     if (query_run(req->db, QUERY_projects_delete, PARAMS(id), err) < 0)
         return -1;

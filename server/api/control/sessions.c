@@ -11,37 +11,47 @@
 #include "run/lifecycle.h"
 #include "run/turns.h"
 
-/* --- what is answered ---------------------------------------------------------------------------- */
+/* --- what is answered ------------------------------------------------------------------------- */
 
-#define SESSION_MEMBERS                                                                                                \
-    const char *id;                                                                                                    \
-    const char *agent_id;                                                                                              \
-    const char *title;                                                                                                 \
-    const char *status;                                                                                                \
-    const char *activity;                                                                                              \
-    const char *error;                                                                                                 \
-    const char *stopped_reason;                                                                                        \
-    const char *backend;                                                                                               \
-    const char *container_id;                                                                                          \
-    struct numbers exposed_ports;                                                                                      \
-    const char *workdir;                                                                                               \
-    const char *model;                                                                                                 \
-    const char *usage;                                                                                                 \
-    const char *metadata;                                                                                              \
-    const char *created_at;                                                                                            \
-    const char *updated_at;                                                                                            \
+#define SESSION_MEMBERS           \
+    const char *id;               \
+    const char *agent_id;         \
+    const char *title;            \
+    const char *status;           \
+    const char *activity;         \
+    const char *error;            \
+    const char *stopped_reason;   \
+    const char *backend;          \
+    const char *container_id;     \
+    struct numbers exposed_ports; \
+    const char *workdir;          \
+    const char *model;            \
+    const char *usage;            \
+    const char *metadata;         \
+    const char *created_at;       \
+    const char *updated_at;       \
     const char *last_event_at;
 
-#define SESSION_FIELDS(owner)                                                                                          \
-    {TEXT(owner, id)}, {TEXT(owner, agent_id)}, {TEXT(owner, title)},                                                  \
-        {TEXT(owner, status), .about = "of the sandbox: provisioning, running, stopped or error"},                     \
-        {TEXT(owner, activity), .about = "of the conversation: busy or idle"},                                         \
-        {TEXT(owner, error), .nullable = true},                                                                        \
-        {TEXT(owner, stopped_reason), .nullable = true, .about = "requested, idle or restart"},                        \
-        {TEXT(owner, backend)}, {TEXT(owner, container_id), .nullable = true}, {NUMBERS(owner, exposed_ports)},        \
-        {TEXT(owner, workdir)}, {TEXT(owner, model), .nullable = true, .about = "in place of the agent's"},            \
-        {JSON(owner, usage), .shape = SHAPE_OBJECT}, {JSON(owner, metadata), .shape = SHAPE_OBJECT},                   \
-        {TEXT(owner, created_at)}, {TEXT(owner, updated_at)}, {TEXT(owner, last_event_at), .nullable = true}
+/* clang-format off */
+#define SESSION_FIELDS(owner)                                                                      \
+    {TEXT(owner, id)},                                                                             \
+    {TEXT(owner, agent_id)},                                                                       \
+    {TEXT(owner, title)},                                                                          \
+    {TEXT(owner, status), .about = "of the sandbox: provisioning, running, stopped or error"},     \
+    {TEXT(owner, activity), .about = "of the conversation: busy or idle"},                         \
+    {TEXT(owner, error), .nullable = true},                                                        \
+    {TEXT(owner, stopped_reason), .nullable = true, .about = "requested, idle or restart"},        \
+    {TEXT(owner, backend)},                                                                        \
+    {TEXT(owner, container_id), .nullable = true},                                                 \
+    {NUMBERS(owner, exposed_ports)},                                                               \
+    {TEXT(owner, workdir)},                                                                        \
+    {TEXT(owner, model), .nullable = true, .about = "in place of the agent's"},                    \
+    {JSON(owner, usage), .shape = SHAPE_OBJECT},                                                   \
+    {JSON(owner, metadata), .shape = SHAPE_OBJECT},                                                \
+    {TEXT(owner, created_at)},                                                                     \
+    {TEXT(owner, updated_at)},                                                                     \
+    {TEXT(owner, last_event_at), .nullable = true}
+/* clang-format on */
 
 extern const struct schema schema_agent, schema_run;
 
@@ -62,7 +72,8 @@ struct session_detail {
 static const struct field session_detail_fields[] = {
     SESSION_FIELDS(session_detail),
     {JSON(session_detail, agent), .shape = SHAPE_OBJECT, .element = &schema_agent},
-    {JSON(session_detail, runs), .shape = SHAPE_LIST, .element = &schema_run, .about = "oldest first"},
+    {JSON(session_detail, runs), .shape = SHAPE_LIST, .element = &schema_run,
+     .about = "oldest first"},
     {REAL(session_detail, sandbox_seconds), .about = "time up over every boot, counted to now"},
 };
 SCHEMA(session_detail);
@@ -86,7 +97,7 @@ static const struct field session_made_fields[] = {
 };
 SCHEMA(session_made);
 
-/* --- what is asked ------------------------------------------------------------------------------- */
+/* --- what is asked ---------------------------------------------------------------------------- */
 
 struct sessions_filter {
     const char *agent_id;
@@ -96,8 +107,10 @@ struct sessions_filter {
 };
 
 static const struct field sessions_filter_fields[] = {
-    {TEXT(sessions_filter, agent_id), .optional = true, .about = "id or slug; an unknown one has no sessions"},
-    {TEXT(sessions_filter, status), .choices = "provisioning|running|stopped|error", .optional = true},
+    {TEXT(sessions_filter, agent_id), .optional = true,
+     .about = "id or slug; an unknown one has no sessions"},
+    {TEXT(sessions_filter, status), .choices = "provisioning|running|stopped|error",
+     .optional = true},
     {NUMBER(sessions_filter, limit), .min = 1, .max = 1000, .fallback = "100"},
     {NUMBER(sessions_filter, offset), .min = 0, .max = INT64_MAX, .fallback = "0"},
 };
@@ -119,13 +132,14 @@ struct session_create {
 static const struct field session_create_fields[] = {
     {TEXT(session_create, agent_id), .about = "id or slug"},
     {TEXT(session_create, title), .fallback = "\"\""},
-    {JSON(session_create, metadata), .shape = SHAPE_OBJECT, .fallback = "{}", .null_is_fallback = true},
+    {JSON(session_create, metadata), .shape = SHAPE_OBJECT, .fallback = "{}",
+     .null_is_fallback = true},
     {TEXT(session_create, model), NOT_EMPTY, .nullable = true, .fallback = "null"},
     {TEXT(session_create, instructions), .nullable = true, .fallback = "null"},
-    {JSON(session_create, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest, .nullable = true,
-     .fallback = "null"},
-    {JSON(session_create, secret_bindings), .shape = SHAPE_LIST, .element = &schema_secret_binding, .fallback = "[]",
-     .null_is_fallback = true},
+    {JSON(session_create, manifest), .shape = SHAPE_OBJECT, .element = &schema_manifest,
+     .nullable = true, .fallback = "null"},
+    {JSON(session_create, secret_bindings), .shape = SHAPE_LIST, .element = &schema_secret_binding,
+     .fallback = "[]", .null_is_fallback = true},
     {TEXT(session_create, from_snapshot_id), .nullable = true, .fallback = "null"},
     {TEXT(session_create, environment_id), .nullable = true, .fallback = "null"},
     {TEXT(session_create, prompt), NOT_EMPTY, .nullable = true, .fallback = "null",
@@ -153,7 +167,7 @@ static const struct field session_update_fields[] = {
 };
 SCHEMA(session_update);
 
-/* --- shared by the handlers below a session ------------------------------------------------------ */
+/* --- shared by the handlers below a session --------------------------------------------------- */
 
 const char *session_parameter(const struct request *req)
 {
@@ -162,8 +176,8 @@ const char *session_parameter(const struct request *req)
 
 int session_find(struct request *req, struct session_found *found, struct error *err)
 {
-    if (query_row(req->db, QUERY_sessions_find, PARAMS(req->project, session_parameter(req)), req->arena, found,
-                  err) == 0)
+    if (query_row(req->db, QUERY_sessions_find, PARAMS(req->project, session_parameter(req)),
+                  req->arena, found, err) == 0)
         return 0;
     return err->kind == ERR_NOT_FOUND ? error_set(err, ERR_NOT_FOUND, "session not found") : -1;
 }
@@ -186,53 +200,60 @@ int session_use(struct request *req, const char *id, int64_t seconds, struct err
 
 int session_boot(struct request *req, const char *id, int64_t generation, struct error *err)
 {
-    return jobs_add(req->db, "boot", id, NULL, arena_text(req->arena, "{\"generation\":%ld}", (long)generation), 0,
+    return jobs_add(req->db, "boot", id, NULL,
+                    arena_text(req->arena, "{\"generation\":%ld}", (long)generation), 0,
                     BOOT_ATTEMPTS, err);
 }
 
-static int answer(struct request *req, struct response *res, int status, const char *id, struct error *err)
+static int answer(struct request *req, struct response *res, int status, const char *id,
+                  struct error *err)
 {
-    return respond_row(req, res, status, QUERY_sessions_get, PARAMS(req->project, id), "session", err);
+    return respond_row(req, res, status, QUERY_sessions_get, PARAMS(req->project, id), "session",
+                       err);
 }
 
-/* --- list, get, update --------------------------------------------------------------------------- */
+/* --- list, get, update ------------------------------------------------------------------------ */
 
 int sessions_list(struct request *req, struct response *res, struct error *err)
 {
     const struct sessions_filter *filter = req->query;
     const char *agent = filter->agent_id;
-    const char *agent_id = agent && token_is_uuid(agent) ? agent : NULL, *slug = agent_id ? NULL : agent;
+    const char *agent_id = agent && token_is_uuid(agent) ? agent : NULL,
+               *slug = agent_id ? NULL : agent;
     auto_rows struct rows *total = NULL;
 
-    if (query_rows(req->db, QUERY_sessions_count, PARAMS(req->project, agent_id, slug, filter->status), &total, err) <
-        0)
+    if (query_rows(req->db, QUERY_sessions_count,
+                   PARAMS(req->project, agent_id, slug, filter->status), &total, err) < 0)
         return -1;
     response_header(res, "X-Total-Count", rows_text(total, 0, 0));
     return respond_rows(req, res, QUERY_sessions_list,
-                        PARAMS(req->project, agent_id, slug, filter->status, NUM(filter->limit), NUM(filter->offset)),
+                        PARAMS(req->project, agent_id, slug, filter->status, NUM(filter->limit),
+                               NUM(filter->offset)),
                         err);
 }
 
 int sessions_get(struct request *req, struct response *res, struct error *err)
 {
     return respond_row(req, res, 200, QUERY_sessions_detail,
-                       PARAMS(req->project, session_parameter(req), turns_default_model()), "session", err);
+                       PARAMS(req->project, session_parameter(req), turns_default_model()),
+                       "session", err);
 }
 
 int sessions_update(struct request *req, struct response *res, struct error *err)
 {
     const char *id = session_parameter(req);
 
-    if (query_run(req->db, QUERY_sessions_update, PARAMS(req->project, id, req->body_json), err) < 0)
+    if (query_run(req->db, QUERY_sessions_update, PARAMS(req->project, id, req->body_json), err) <
+        0)
         return -1;
     return answer(req, res, 200, id, err);
 }
 
-/* --- create -------------------------------------------------------------------------------------- */
+/* --- create ----------------------------------------------------------------------------------- */
 
 /* Objects first (404), then references (400), then states (409): DECISION 85. */
-static int check_create(struct request *req, const struct session_create *body, struct agent_found *agent,
-                        struct error *err)
+static int check_create(struct request *req, const struct session_create *body,
+                        struct agent_found *agent, struct error *err)
 {
     if (agent_find(req, body->agent_id, agent, err) < 0)
         return -1;
@@ -253,8 +274,8 @@ static int log_created(struct request *req, const char *id, const struct agent_f
 {
     auto_buffer struct buffer payload = {0};
 
-    json_format(&payload, "{\"agent_id\":%s,\"agent\":%s,\"title\":%s,\"from_snapshot_id\":%s}", agent->id, agent->slug,
-                body->title, body->from_snapshot_id);
+    json_format(&payload, "{\"agent_id\":%s,\"agent\":%s,\"title\":%s,\"from_snapshot_id\":%s}",
+                agent->id, agent->slug, body->title, body->from_snapshot_id);
     return events_append(req->db, id, NULL, "session.created", payload.data, NULL, err);
 }
 
@@ -267,18 +288,19 @@ int sessions_create(struct request *req, struct response *res, struct error *err
     char run_id[UUID_SIZE];
 
     if (check_create(req, body, &agent, err) < 0 ||
-        query_row(req->db, QUERY_sessions_insert, PARAMS(req->project, agent.id, req->body_json), req->arena, &made,
-                  err) < 0 ||
+        query_row(req->db, QUERY_sessions_insert, PARAMS(req->project, agent.id, req->body_json),
+                  req->arena, &made, err) < 0 ||
         log_created(req, made.id, &agent, body, err) < 0)
         return -1;
-    if (body->prompt && turns_begin(req->db, made.id, body->prompt, TURNS_DEFAULT, "[]", true, run_id, err) < 0)
+    if (body->prompt &&
+        turns_begin(req->db, made.id, body->prompt, TURNS_DEFAULT, "[]", true, run_id, err) < 0)
         return -1;
     if (session_boot(req, made.id, made.generation, err) < 0)
         return -1;
     return answer(req, res, 202, made.id, err);
 }
 
-/* --- start, stop, interrupt, delete -------------------------------------------------------------- */
+/* --- start, stop, interrupt, delete ----------------------------------------------------------- */
 
 /* Find it, then give the connection back: what follows waits for the supervisor. */
 static int find_and_let_go(struct request *req, struct session_found *found, struct error *err)
@@ -286,7 +308,8 @@ static int find_and_let_go(struct request *req, struct session_found *found, str
     return session_find(req, found, err) < 0 ? -1 : request_commit(req, err);
 }
 
-static int answer_again(struct request *req, struct response *res, const char *id, struct error *err)
+static int answer_again(struct request *req, struct response *res, const char *id,
+                        struct error *err)
 {
     return request_begin(req, err) < 0 ? -1 : answer(req, res, 200, id, err);
 }
@@ -315,7 +338,8 @@ int sessions_interrupt(struct request *req, struct response *res, struct error *
 {
     struct session_found session;
 
-    if (find_and_let_go(req, &session, err) < 0 || lifecycle_interrupt(req->pool, session.id, err) < 0)
+    if (find_and_let_go(req, &session, err) < 0 ||
+        lifecycle_interrupt(req->pool, session.id, err) < 0)
         return -1;
     return answer_again(req, res, session.id, err);
 }
