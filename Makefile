@@ -1,12 +1,16 @@
 # Agent Sandbox. `make help` lists the targets.
 #
-#   BUILD=debug|release|asan|tsan|coverage   the flavour; each has a folder of its own under build/
+#   BUILD=release|debug|asan|tsan|coverage   the flavour; each has a folder of its own under build/
 #   CC=gcc|clang                             the compiler
 #   O=DIR                                    another build folder
+#   JOBS=N                                   how many compilers run and check start at once
 
+ifeq ($(origin CC),default)
+CC = gcc
+endif
 BUILD ?= release
-O     ?= build/$(BUILD)
-STATE_DIR ?= var
+O     ?= build/$(BUILD)$(if $(findstring clang,$(CC)),-clang)
+JOBS  ?= $(shell nproc)
 
 # --- flavours ---------------------------------------------------------------------------------------------------
 
@@ -36,6 +40,9 @@ SUPERVISOR_LIBS = -lseccomp -lcap
 
 CPPFLAGS += -I/usr/include/postgresql
 
+# sandboxctl is the operator's program; it needs no HTTP.
+CTL = server/sandboxctl.c server/doctor.c
+
 room = $(patsubst %.c,$(O)/%.o,$(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c))))
 
 $(O)/common.a: $(call room,common)
@@ -43,8 +50,8 @@ $(O)/store.a:  $(call room,server/store)
 $(O)/http.a:   $(call room,server/http)
 $(O)/run.a:    $(call room,server/run)
 $(O)/api.a:    $(call room,server/api server/api/control server/api/network)
-$(O)/server.a: $(patsubst %.c,$(O)/%.o,$(filter-out server/main.c,$(wildcard server/*.c)))
-$(O)/supervisor.a: $(patsubst %.c,$(O)/%.o,$(filter-out supervisor/main.c supervisor/init.c supervisor/sandboxctl.c,$(wildcard supervisor/*.c)))
+$(O)/server.a: $(patsubst %.c,$(O)/%.o,$(filter-out server/main.c $(CTL),$(wildcard server/*.c)))
+$(O)/supervisor.a: $(patsubst %.c,$(O)/%.o,$(filter-out supervisor/main.c supervisor/init.c,$(wildcard supervisor/*.c)))
 
 COMMON_A = $(O)/common.a
 STORE_A  = $(O)/store.a $(COMMON_A)
@@ -66,6 +73,9 @@ $(O)/sandbox-server: $(O)/server/main.o $(SERVER_A)
 
 $(O)/sandbox-supervisor: $(O)/supervisor/main.o $(O)/supervisor.a $(COMMON_A) $(O)/sandbox-init
 	$(CC) $(LDFLAGS) -o $@ $< $(O)/supervisor.a $(COMMON_A) $(SUPERVISOR_LIBS)
+
+$(O)/sandboxctl: $(CTL:%.c=$(O)/%.o) $(RUN_A)
+	$(CC) $(LDFLAGS) -o $@ $(CTL:%.c=$(O)/%.o) -Wl,--start-group $(RUN_A) -Wl,--end-group $(SERVER_LIBS)
 
 # PID 1 of each sandbox: static and tiny (musl), with no sanitizer, since it runs under the sandbox's own filter.
 $(O)/sandbox-init: supervisor/init.c $(wildcard supervisor/*.h)
@@ -106,22 +116,114 @@ $(call room,server server/store server/http server/run server/api server/api/con
 
 # tests/unit/ROOM/test_x.c is a program of its own, linked with its room and the ones to its left.
 UNIT = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/*/test_*.c))
+SANDBOX = $(patsubst %.c,$(O)/%,$(wildcard tests/sandbox/test_*.c))
 UNIT_LIBS = -lcheck -lsubunit -lrt -lm
 
 $(O)/tests/unit/common/%: $(O)/tests/unit/common/%.o $(COMMON_A)
 	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) -lcrypto
 $(O)/tests/unit/store/%: $(O)/tests/unit/store/%.o $(STORE_A)
-	$(CC) $(LDFLAGS) -o $@ $< $(call WHOLE,$(O)/store.a) $(COMMON_A) $(UNIT_LIBS) $(SERVER_LIBS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/http/%: $(O)/tests/unit/http/%.o $(HTTP_A)
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(HTTP_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/run/%: $(O)/tests/unit/run/%.o $(RUN_A)
 	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(RUN_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
-$(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/run.a $(STORE_A)
-	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS) $(SERVER_LIBS)
+$(O)/tests/unit/api/%: $(O)/tests/unit/api/%.o $(API_A)
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(API_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
+$(O)/tests/unit/server/%: $(O)/tests/unit/server/%.o $(SERVER_A)
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(SERVER_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
+$(O)/tests/unit/supervisor/%: $(O)/tests/unit/supervisor/%.o $(O)/supervisor.a $(COMMON_A)
+	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS) -lcrypto
+# Each starts a supervisor of its own and runs the probe inside; status 77: it can't run here, and says why.
+$(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/server/run/sandbox.o $(COMMON_A) \
+                      | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe
+	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS)
+# Static, for any image. The kernel's headers come after musl's own.
+$(O)/tests/sandbox/probe: tests/sandbox/probe.c
+	@mkdir -p $(@D)
+	musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -idirafter /usr/include \
+	    -idirafter /usr/include/$(shell uname -m)-linux-gnu -o $@ $<
+$(O)/tests/load/bare_civetweb: $(O)/tests/load/bare_civetweb.o
+	$(CC) $(LDFLAGS) -o $@ $^ -lcivetweb
+
+# Test programs read queries.def and their own fixtures; the scripts know where things were built.
+$(UNIT:%=%.o) $(SANDBOX:%=%.o): $(O)/sql/queries.def $(O)/sql/migrations.def
+unit sandbox api bench memcheck coverage check run: export O := $(O)
+unit sandbox api bench memcheck coverage check: export BUILD := $(BUILD)
+
+.PHONY: tests
+tests: $(PROGRAMS) $(UNIT) $(SANDBOX)
+
+.PHONY: check unit sandbox api
+check: ## install what is missing, build, run every test and the quick lint
+	@container/packages.sh run check
+	@+$(MAKE) --no-print-directory -j$(JOBS) tests
+	@tests/run.sh unit sandbox api lint
+
+unit: $(UNIT) ## tests without services and privilege
+	@tests/run.sh unit
+
+sandbox: $(SANDBOX) $(PROGRAMS) ## tests of the sandbox, as root
+	@tests/run.sh sandbox
+
+api: $(PROGRAMS) ## tests of the real programs through their API; ARGS goes to pytest
+	@tests/run.sh api $(ARGS)
+
+.PHONY: bench
+bench: ## how fast it is, beside what it is built on
+	@container/packages.sh run check bench
+	@+$(MAKE) --no-print-directory -j$(JOBS) $(PROGRAMS) $(O)/tests/load/bare_civetweb
+	@tests/run.sh bench
+
+.PHONY: memcheck coverage
+memcheck: ## the unit tests under valgrind, BUILD=debug
+	@container/packages.sh run check memcheck
+	@+$(MAKE) --no-print-directory -j$(JOBS) BUILD=debug $(UNIT:$(O)/%=build/debug/%) O=build/debug
+	@O=build/debug tests/run.sh memcheck
+
+coverage: ## which lines the unit tests reach, BUILD=coverage
+	@container/packages.sh run check coverage
+	@+$(MAKE) --no-print-directory -j$(JOBS) BUILD=coverage O=build/coverage unit
+	gcovr --root . --object-directory build/coverage --exclude 'tests/.*' --print-summary
+
+# --- the code itself --------------------------------------------------------------------------------------------------
+
+SOURCES = $(shell git ls-files '*.c' '*.h')
+
+.PHONY: lint format docs
+lint: $(PROGRAMS) ## arrows between rooms, bugs, shell, spelling
+	@container/packages.sh run check
+	@O=$(O) CC=$(CC) tests/lint/lint.sh all
+
+format: ## lay the code out by .clang-format
+	clang-format -i $(SOURCES)
+
+docs: ## check the manual pages
+	mandoc -T lint -W warning $(wildcard server/*.8 supervisor/*.8)
+
+compile_commands.json: Makefile ## for editors
+	@container/packages.sh editors
+	bear --output $@ -- $(MAKE) --no-print-directory -B BUILD=debug O=build/editor all
+
+# --- use ---------------------------------------------------------------------------------------------------------------
+
+.PHONY: run
+run: ## install what is missing, build, start everything; steered by the environment (README.md)
+	@container/packages.sh run
+	@+$(MAKE) --no-print-directory -j$(JOBS) all
+	@exec container/run.sh
+
+PREFIX ?= /usr
+.PHONY: install
+install: $(PROGRAMS) ## programs, manual pages and units below DESTDIR
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/agent-sandbox $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 0755 $(O)/sandbox-server $(O)/sandbox-supervisor $(O)/sandboxctl $(DESTDIR)$(PREFIX)/sbin/
+	install -m 0755 $(O)/sandbox-init container/base-image.sh $(DESTDIR)$(PREFIX)/lib/agent-sandbox/
+	install -m 0644 container/image-packages.txt $(DESTDIR)$(PREFIX)/lib/agent-sandbox/
+	install -m 0644 $(wildcard server/*.8 supervisor/*.8) $(DESTDIR)$(PREFIX)/share/man/man8/
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z_.]+:.*## /{printf "  %-22s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: clean
 clean: ## remove what was built
@@ -129,3 +231,4 @@ clean: ## remove what was built
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
 .SECONDARY:
+.DELETE_ON_ERROR:

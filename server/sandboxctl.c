@@ -1,0 +1,428 @@
+/* What an operator does from a shell: keys, migrations, images, sandboxes, and a look at the machine. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/arena.h"
+#include "common/log.h"
+#include "common/scope.h"
+#include "common/settings.h"
+#include "common/token.h"
+#include "doctor.h"
+#include "run/sandbox.h"
+#include "store/database.h"
+#include "store/migrate.h"
+
+enum { EXIT_USAGE = 2, BORROW_MS = 10000, KEY_RANDOM_BYTES = 32, KEY_SIZE = 64, KEY_PREFIX = 11, NAME_MAX_CHARS = 200 };
+
+/* Where things are: from the environment and the file .env, as for the programs that it serves. */
+static struct {
+    struct secret database_url;
+    const char *state_dir;
+    const char *supervisor_socket;
+    const char *supervisor_state;
+    const char *images;
+    const char *builder;
+} paths;
+
+#define PATHS_SETTING(kind, member, name, default_value, meaning)                                  \
+    {.variable = name, .type = SETTING_##kind, .offset = offsetof(__typeof__(paths), member), .fallback = default_value, .about = meaning}
+static const struct setting table[] = {
+    PATHS_SETTING(SECRET, database_url, "DATABASE_URL", NULL, "the server's PostgreSQL; needed by key and migrate"),
+    PATHS_SETTING(TEXT, state_dir, "STATE_DIR", "var", "the server's folder"),
+    PATHS_SETTING(TEXT, supervisor_socket, "SUPERVISOR_SOCKET", "", "the supervisor's socket; empty: STATE_DIR/run/supervisor.sock"),
+    PATHS_SETTING(TEXT, supervisor_state, "SUPERVISOR_STATE", "/var/lib/agent-sandbox/supervisor", "folder of the sandboxes"),
+    PATHS_SETTING(TEXT, images, "IMAGES_DIR", "/var/lib/agent-sandbox/images", "folder of the images"),
+    PATHS_SETTING(TEXT, builder, "IMAGE_BUILDER", "", "the program that builds images; empty: base-image.sh beside this one, or installed"),
+};
+
+/* The options of all commands. */
+struct options {
+    const char *project;
+    const char *name;
+    const char *packages;
+    bool fresh;
+    bool force;
+    bool running;
+};
+
+/* --- the database -------------------------------------------------------------------------------------------------- */
+
+static void scope_pool(struct pool **pool)
+{
+    if (*pool)
+        pool_close(*pool);
+}
+
+static int connect_database(struct pool **pool, struct database **db, struct error *err)
+{
+    if (!paths.database_url.value[0])
+        return error_set(err, ERR_INVALID, "DATABASE_URL is not set");
+    if (pool_open(pool, paths.database_url.value, 1, err) < 0)
+        return -1;
+    return database_borrow(*pool, BORROW_MS, db, err);
+}
+
+static int key_create(const struct options *options, char **arguments, struct error *err)
+{
+    __attribute__((cleanup(scope_pool))) struct pool *pool = NULL;
+    auto_database struct database *db = NULL;
+    const char *project = options->project ? options->project : "default";
+    const char *name = options->name ? options->name : "sandboxctl";
+    char key[KEY_SIZE], digest[SHA256_HEX_SIZE], prefix[KEY_PREFIX + 1];
+    int made;
+
+    (void)arguments;
+    if (!*name || strlen(name) > NAME_MAX_CHARS)
+        return error_set(err, ERR_INVALID, "a key's name has 1 to %d characters", NAME_MAX_CHARS);
+    if (connect_database(&pool, &db, err) < 0)
+        return -1;
+    token_make("ak_", KEY_RANDOM_BYTES, key, sizeof(key));
+    token_sha256(key, strlen(key), digest);
+    snprintf(prefix, sizeof(prefix), "%.*s", KEY_PREFIX, key);
+    made = query_run(db, QUERY_ctl_key_insert, PARAMS(project, name, prefix, digest), err);
+    if (made == 0)
+        return error_set(err, ERR_NOT_FOUND, "there is no project %s", project);
+    if (made < 0)
+        return -1;
+    puts(key);
+    return 0;
+}
+
+static int key_list(const struct options *options, char **arguments, struct error *err)
+{
+    __attribute__((cleanup(scope_pool))) struct pool *pool = NULL;
+    auto_database struct database *db = NULL;
+    auto_rows struct rows *rows = NULL;
+
+    (void)arguments;
+    if (connect_database(&pool, &db, err) < 0 || query_rows(db, QUERY_ctl_keys, PARAMS(options->project), &rows, err) < 0)
+        return -1;
+    printf("%-36s  %-16s  %-11s  %-8s %-27s  %s\n", "ID", "PROJECT", "PREFIX", "STATE", "LAST USED", "NAME");
+    for (size_t i = 0; i < rows_count(rows); i++)
+        printf("%-36s  %-16s  %-11s  %-8s %-27s  %s\n", rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 2),
+               rows_text(rows, i, 3), rows_text(rows, i, 4), rows_text(rows, i, 5));
+    return 0;
+}
+
+static int key_revoke(const struct options *options, char **arguments, struct error *err)
+{
+    __attribute__((cleanup(scope_pool))) struct pool *pool = NULL;
+    auto_database struct database *db = NULL;
+    int revoked;
+
+    (void)options;
+    if (connect_database(&pool, &db, err) < 0)
+        return -1;
+    revoked = query_run(db, QUERY_ctl_key_revoke, PARAMS(arguments[0]), err);
+    if (revoked == 0)
+        return error_set(err, ERR_NOT_FOUND, "there is no key %s (sandboxctl key list shows the ids)", arguments[0]);
+    return revoked < 0 ? -1 : 0;
+}
+
+static int run_migrate(const struct options *options, char **arguments, struct error *err)
+{
+    int applied;
+
+    (void)options;
+    (void)arguments;
+    if (!paths.database_url.value[0])
+        return error_set(err, ERR_INVALID, "DATABASE_URL is not set");
+    applied = migrate(paths.database_url.value, err);
+    if (applied < 0)
+        return -1;
+    printf("%d applied; the database is at migration %d\n", applied, migrate_current());
+    return 0;
+}
+
+/* --- sandboxes -------------------------------------------------------------------------------------------------------- */
+
+static void scope_link(struct sandbox_link **link)
+{
+    sandbox_link_free(*link);
+}
+
+static const char *socket_path(struct buffer *path)
+{
+    if (paths.supervisor_socket[0])
+        return paths.supervisor_socket;
+    buffer_format(path, "%s/run/supervisor.sock", paths.state_dir);
+    return path->data;
+}
+
+static int list_sandboxes(struct arena *arena, struct sandbox_entry **entries, size_t *count, struct error *err)
+{
+    auto_buffer struct buffer path = {0};
+    __attribute__((cleanup(scope_link))) struct sandbox_link *link = sandbox_link_new(socket_path(&path));
+
+    return sandbox_list(link, arena, entries, count, err);
+}
+
+static const char *state_name(int64_t state)
+{
+    switch (state) {
+    case SANDBOX_CREATED:
+        return "created";
+    case SANDBOX_RUNNING:
+        return "running";
+    case SANDBOX_STOPPED:
+        return "stopped";
+    default:
+        return "unknown";
+    }
+}
+
+static int sandbox_print(const struct options *options, char **arguments, struct error *err)
+{
+    auto_arena struct arena arena = {0};
+    struct sandbox_entry *entries;
+    size_t count;
+
+    (void)arguments;
+    if (list_sandboxes(&arena, &entries, &count, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (!options->running || entries[i].state == SANDBOX_RUNNING)
+            printf("%s  %s\n", entries[i].sandbox, state_name(entries[i].state));
+    return 0;
+}
+
+/* --- images ---------------------------------------------------------------------------------------------------------------- */
+
+static bool is_image_name(const char *name)
+{
+    return *name && strlen(name) <= 64 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) &&
+           !strchr("._-", *name);
+}
+
+/* The script beside this program, or where make install puts it. */
+static const char *find_builder(char out[PATH_MAX])
+{
+    static const char installed[] = "/usr/lib/agent-sandbox/base-image.sh", file[] = "base-image.sh";
+    ssize_t length;
+    char *slash;
+
+    if (paths.builder[0])
+        return paths.builder;
+    length = readlink("/proc/self/exe", out, PATH_MAX - sizeof(file));
+    if (length > 0) {
+        out[length] = '\0';
+        slash = strrchr(out, '/');
+        strcpy(slash + 1, file);
+        if (access(out, X_OK) == 0)
+            return out;
+    }
+    return installed;
+}
+
+static int image_build(const struct options *options, char **arguments, struct error *err)
+{
+    char place[PATH_MAX];
+    const char *builder = find_builder(place);
+    const char *name = arguments[0] ? arguments[0] : "base";
+    /* Asked for by name, an image is built anew, unless it is not there at all. */
+    char *fresh[] = {(char *)builder, (char *)"--fresh", (char *)paths.images, (char *)name, NULL};
+    char *cached[] = {(char *)builder, (char *)paths.images, (char *)name, NULL};
+
+    if (!is_image_name(name))
+        return error_set(err, ERR_INVALID, "an image's name has a-z, 0-9, . _ and -, and starts with a letter or digit");
+    if (options->packages && setenv("IMAGE_PACKAGES", options->packages, 1) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "setenv");
+    execv(builder, options->fresh ? fresh : cached);
+    return error_set_errno(err, ERR_UNAVAILABLE, "%s", builder);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int is_shown(const struct dirent *entry)
+{
+    return is_image_name(entry->d_name);
+}
+
+static int compare_entries(const struct dirent **a, const struct dirent **b)
+{
+    const char *first = (*a)->d_name, *second = (*b)->d_name;
+
+    return compare_names(&first, &second);
+}
+
+static int image_list(const struct options *options, char **arguments, struct error *err)
+{
+    struct dirent **entries;
+    int count = scandir(paths.images, &entries, is_shown, compare_entries);
+
+    (void)options;
+    (void)arguments;
+    if (count < 0)
+        return error_set_errno(err, ERR_NOT_FOUND, "%s", paths.images);
+    for (int i = 0; i < count; i++) {
+        puts(entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
+{
+    (void)status;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+/* No sandbox may stand on it: a lower layer that loses its files breaks who runs on it (overlayfs is undefined then). Which image each
+ * one has is not told, so any that runs counts. */
+static int refuse_while_used(const char *name, struct error *err)
+{
+    auto_arena struct arena arena = {0};
+    struct sandbox_entry *entries;
+    size_t count, running = 0;
+
+    if (list_sandboxes(&arena, &entries, &count, err) < 0)
+        return err->kind == ERR_UNAVAILABLE ? 0 : -1; /* no supervisor, so nothing runs */
+    for (size_t i = 0; i < count; i++)
+        running += entries[i].state == SANDBOX_RUNNING;
+    if (running)
+        return error_set(err, ERR_CONFLICT, "%zu sandboxes run and may stand on %s; stop them, or say --force", running, name);
+    return 0;
+}
+
+static int image_remove(const struct options *options, char **arguments, struct error *err)
+{
+    auto_buffer struct buffer path = {0}, away = {0};
+    const char *name = arguments[0];
+
+    if (!is_image_name(name))
+        return error_set(err, ERR_INVALID, "%s is no image's name", name);
+    buffer_format(&path, "%s/%s", paths.images, name);
+    buffer_format(&away, "%s/.removed.%s.%d", paths.images, name, (int)getpid());
+    if (access(path.data, F_OK) < 0)
+        return error_set_errno(err, ERR_NOT_FOUND, "%s", path.data);
+    if (!options->force && refuse_while_used(name, err) < 0)
+        return -1;
+    if (rename(path.data, away.data) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", path.data);
+    if (nftw(away.data, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", away.data);
+    return 0;
+}
+
+/* --- the machine -------------------------------------------------------------------------------------------------------------- */
+
+static int doctor(const struct options *options, char **arguments, struct error *err)
+{
+    const char *folder = access(paths.supervisor_state, F_OK) == 0 ? paths.supervisor_state : "/var/lib";
+    int missing = doctor_examine(folder, stdout);
+
+    (void)options;
+    (void)arguments;
+    if (missing)
+        return error_set(err, ERR_UNAVAILABLE, "%d of these are needed", missing);
+    return 0;
+}
+
+/* --- commands ------------------------------------------------------------------------------------------------------------------ */
+
+typedef int command(const struct options *options, char **arguments, struct error *err);
+
+static const struct {
+    const char *group, *verb;
+    command *run;
+    int least, most; /* arguments */
+    const char *usage;
+    const char *about;
+} commands[] = {
+    {"key", "create", key_create, 0, 0, "[--project P] [--name N]", "make an API key and print it; it is shown this once"},
+    {"key", "list", key_list, 0, 0, "[--project P]", "the keys of one project, or of all"},
+    {"key", "revoke", key_revoke, 1, 1, "ID", "a key is refused from now on"},
+    {"migrate", NULL, run_migrate, 0, 0, "", "bring the database to this version"},
+    {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [NAME]", "build an image from Debian packages (default: base)"},
+    {"image", "list", image_list, 0, 0, "", "the images of this machine"},
+    {"image", "remove", image_remove, 1, 1, "[--force] NAME", "remove an image"},
+    {"sandbox", "list", sandbox_print, 0, 0, "[--running]", "the sandboxes of this machine"},
+    {"doctor", NULL, doctor, 0, 0, "", "what this machine lacks for sandboxes, with the cure"},
+};
+
+static void print_help(FILE *out)
+{
+    fputs("usage: sandboxctl COMMAND [OPTIONS]\n\n", out);
+    for (size_t i = 0; i < COUNT(commands); i++)
+        fprintf(out, "  %s%s%s %s\n      %s\n", commands[i].group, commands[i].verb ? " " : "", commands[i].verb ? commands[i].verb : "",
+                commands[i].usage, commands[i].about);
+    fputs("\nIt reads its settings from the environment and the file .env:\n\n", out);
+    settings_help(table, COUNT(table), out);
+}
+
+static int parse_options(int argc, char **argv, struct options *options)
+{
+    static const struct option known[] = {
+        {"project", required_argument, NULL, 'p'}, {"name", required_argument, NULL, 'n'}, {"packages", required_argument, NULL, 'l'},
+        {"fresh", no_argument, NULL, 'f'},         {"force", no_argument, NULL, 'F'},      {"running", no_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+    };
+    int found;
+
+    while ((found = getopt_long(argc, argv, "h", known, NULL)) >= 0) {
+        switch (found) {
+        case 'p': options->project = optarg; break;
+        case 'n': options->name = optarg; break;
+        case 'l': options->packages = optarg; break;
+        case 'f': options->fresh = true; break;
+        case 'F': options->force = true; break;
+        case 'r': options->running = true; break;
+        case 'h':
+            print_help(stdout);
+            exit(EXIT_SUCCESS);
+        default: return -1;
+        }
+    }
+    return 0;
+}
+
+/* The row of the command that the words name, and how many words that were. */
+static int find_command(int count, char **words, int *used)
+{
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        if (!count || strcmp(words[0], commands[i].group) != 0)
+            continue;
+        *used = commands[i].verb ? 2 : 1;
+        if (!commands[i].verb || (count > 1 && !strcmp(words[1], commands[i].verb)))
+            return (int)i;
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    struct error err = {0};
+    int which, used = 0, given;
+
+    log_init("sandboxctl", LOG_WARNING);
+    if (parse_options(argc, argv, &options) < 0)
+        return EXIT_USAGE;
+    which = find_command(argc - optind, argv + optind, &used);
+    given = argc - optind - used;
+    if (which < 0 || given < commands[which].least || given > commands[which].most) {
+        fputs("sandboxctl: no such command; see sandboxctl --help\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (settings_load(table, COUNT(table), ".env", &paths, &err) < 0 || commands[which].run(&options, argv + optind + used, &err) < 0) {
+        fprintf(stderr, "sandboxctl: %s\n", err.message);
+        return EXIT_FAILURE;
+    }
+    return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
