@@ -24,6 +24,7 @@
 #include "common/wire.h"
 #include "http/follow.h"
 #include "server/metrics.h"
+#include "server/role.h"
 #include "server/settings.h"
 #include "store/bus.h"
 #include "store/database.h"
@@ -967,6 +968,7 @@ int streamer_run(int stop_fd, struct error *err)
         abort();
     if (streamer_open(streamer, stop_fd, err) < 0)
         return -1; /* the process ends, and with it everything that was opened */
+    role_ready();
     next_tick_ms = now_ms() + 1000;
     while (!stop) {
         int wait_ms = (int)(next_tick_ms - now_ms());
