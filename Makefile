@@ -112,6 +112,31 @@ $(call room,server server/store server/http server/run server/api server/api/con
             $(wildcard tests/unit/*) tests/sandbox): \
 	$(O)/sql/queries.def $(O)/sql/migrations.def
 
+# --- pages that show the API, embedded --------------------------------------------------------------------------------
+
+# Swagger UI and ReDoc, from one package that carries both; its version and digest are in assets.txt. Without a network: fill
+# ASSETS with the files of assets.def, and touch ASSETS/fetched.
+ASSETS ?= $(O)/assets
+
+$(ASSETS)/fetched: server/api/assets.txt
+	@rm -rf $(ASSETS) && mkdir -p $(ASSETS)/package
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+		--dest $(ASSETS) -r $<
+	cd $(ASSETS) && python3 -m zipfile -e drf_spectacular_sidecar-*.whl package && \
+		cd package/drf_spectacular_sidecar/static/drf_spectacular_sidecar && \
+		mv swagger-ui-dist/LICENSE $(abspath $(ASSETS))/swagger-ui.LICENSE && \
+		mv redoc/LICENSE $(abspath $(ASSETS))/redoc.LICENSE && \
+		mv swagger-ui-dist/swagger-ui.css swagger-ui-dist/swagger-ui-bundle.js* redoc/bundles/redoc.standalone.js* \
+			$(abspath $(ASSETS))/
+	@rm -rf $(ASSETS)/package $(ASSETS)/*.whl $(ASSETS)/*.map
+	@touch $@
+
+$(O)/server/api/assets.o: server/api/assets.S server/api/assets.def $(ASSETS)/fetched $(wildcard server/api/pages/*)
+	@mkdir -p $(@D)
+	$(CC) -I. -Wa,-I$(ASSETS) -Wa,-Iserver/api/pages -c -o $@ $<
+
+$(O)/api.a: $(O)/server/api/assets.o
+
 # --- tests ----------------------------------------------------------------------------------------------------------
 
 # tests/unit/ROOM/test_x.c is a program of its own, linked with its room and the ones to its left.
