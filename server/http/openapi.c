@@ -656,3 +656,12 @@ const char *openapi_text(size_t *length)
     *length = written.length;
     return written.data;
 }
+
+void openapi_print(FILE *out)
+{
+    size_t length;
+    const char *text = openapi_text(&length);
+
+    fwrite(text, 1, length, out);
+    fputc('\n', out);
+}

@@ -3,6 +3,7 @@
 #define HTTP_OPENAPI_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "common/arena.h"
 
@@ -10,5 +11,7 @@
 void openapi_write(struct buffer *out);
 /* The same, made once in a process. Any thread. */
 const char *openapi_text(size_t *length);
+/* The same, and a line end. */
+void openapi_print(FILE *out);
 
 #endif
