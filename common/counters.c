@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/scope.h"
 
-enum { LABELS_MAX = 4, BUCKETS_MAX = 64 };
+enum { LABELS_MAX = 4, BUCKETS_MAX = 64, SHARES = 512 };
 static const size_t cells_max = (size_t)8 << 20;
 
 typedef _Atomic(uint64_t) cell;
@@ -25,8 +26,9 @@ struct words {
 };
 
 /* The samples of a family lie one behind the other. Each begins with a cell that says whether it
- * was ever touched; then its value, or for a histogram the sum (a double's bits) and one count a
- * bucket, the last of which is +Inf. */
+ * was ever touched; then its value, for a gauge one value a process (so that what a dead process
+ * had added can be taken out), or for a histogram the sum (a double's bits) and one count a bucket,
+ * the last of which is +Inf. */
 struct layout {
     const struct counter_family *family;
     struct words labels;
@@ -39,6 +41,8 @@ struct layout {
 static struct layout *layouts;
 static size_t layout_count;
 static cell *cells;
+static cell *owners;     /* pids: of whom each share of the gauges is */
+static size_t own_share; /* 0: the master's, and of who never entered */
 
 static void give_up(const char *name, const char *reason)
 {
@@ -100,7 +104,7 @@ static void lay_buckets(struct layout *layout)
 {
     const struct counter_family *family = layout->family;
 
-    layout->stride = 2;
+    layout->stride = family->type == COUNTER_GAUGE ? 1 + SHARES : 2;
     if (family->type != COUNTER_HISTOGRAM)
         return;
     layout->buckets = split(family->buckets, " ");
@@ -119,7 +123,7 @@ static void lay_buckets(struct layout *layout)
 
 void counters_open(const struct counter_family *families, size_t count)
 {
-    size_t total = 1;
+    size_t total = SHARES; /* the owners come first */
 
     layouts = must(calloc(count + 1, sizeof(*layouts)));
     for (size_t i = 0; i < count; i++) {
@@ -137,7 +141,41 @@ void counters_open(const struct counter_family *families, size_t count)
                  -1, 0);
     if (cells == MAP_FAILED)
         abort();
+    owners = cells;
     layout_count = count;
+}
+
+/* --- whose gauges ----------------------------------------------------------------------- */
+
+void counters_enter(void)
+{
+    own_share = 0;
+    for (size_t share = 1; owners && share < SHARES; share++) {
+        uint64_t nobody = 0;
+
+        if (atomic_compare_exchange_strong(&owners[share], &nobody, (uint64_t)getpid())) {
+            own_share = share;
+            return;
+        }
+    }
+}
+
+static void clear_share(size_t share)
+{
+    for (size_t i = 0; i < layout_count; i++)
+        for (size_t sample = 0; sample < layouts[i].samples; sample++)
+            if (layouts[i].family->type == COUNTER_GAUGE)
+                atomic_store_explicit(cells + layouts[i].first + sample * layouts[i].stride + 1 + share, 0,
+                                      memory_order_relaxed);
+}
+
+void counters_leave(pid_t pid)
+{
+    for (size_t share = 1; owners && share < SHARES; share++)
+        if (atomic_load(&owners[share]) == (uint64_t)pid) {
+            clear_share(share);
+            atomic_store(&owners[share], 0);
+        }
 }
 
 /* --- counting -------------------------------------------------------------------------- */
@@ -175,7 +213,8 @@ void counter_add(size_t family, const int *labels, int64_t amount)
 
     if (!sample || type == COUNTER_HISTOGRAM || (type == COUNTER_TOTAL && amount < 0))
         return;
-    atomic_fetch_add_explicit(&sample[1], (uint64_t)amount, memory_order_relaxed);
+    atomic_fetch_add_explicit(&sample[type == COUNTER_GAUGE ? 1 + own_share : 1], (uint64_t)amount,
+                              memory_order_relaxed);
     touch(sample);
 }
 
@@ -291,6 +330,15 @@ static void add_histogram(struct buffer *out, const struct layout *layout, size_
     buffer_format(out, "%" PRIu64 "\n", count);
 }
 
+static int64_t read_gauge(const cell *at)
+{
+    uint64_t sum = 0;
+
+    for (size_t share = 0; share < SHARES; share++)
+        sum += read_cell(&at[1 + share]);
+    return (int64_t)sum;
+}
+
 static void add_sample(struct buffer *out, const struct layout *layout, size_t sample)
 {
     const cell *at = cells + layout->first + sample * layout->stride;
@@ -302,7 +350,8 @@ static void add_sample(struct buffer *out, const struct layout *layout, size_t s
         return;
     }
     add_name(out, layout, sample, "", NULL);
-    buffer_format(out, "%" PRId64 "\n", (int64_t)read_cell(&at[1]));
+    buffer_format(out, "%" PRId64 "\n",
+                  layout->family->type == COUNTER_GAUGE ? read_gauge(at) : (int64_t)read_cell(&at[1]));
 }
 
 void counters_text(struct buffer *out)

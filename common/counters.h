@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/arena.h"
 
@@ -28,6 +29,10 @@ struct counter_family {
 /* Map the memory for `count` families, which must live as long as the process. Once, before any fork; aborts when it can't. Before
  * it nothing is counted. */
 void counters_open(const struct counter_family *families, size_t count);
+/* What this process adds to gauges from now on is its own share of them. Once in each child, after the fork. */
+void counters_enter(void);
+/* A process has ended: its share of every gauge is taken out. Called by who waited for it. */
+void counters_leave(pid_t pid);
 /* Add to the sample at `labels` (indexes into each label's values, in order; -1 and out of range are dropped, and so
  * is a negative amount of a COUNTER). `labels` may be NULL for a family without. */
 void counter_add(size_t family, const int *labels, int64_t amount);

@@ -125,6 +125,7 @@ static struct child *child_start(const struct role *role)
         free(child);
         close(ready[0]);
         leave_master();
+        counters_enter();
         role_main(role, master.pid, ready[1]);
     }
     close(ready[1]);
@@ -311,9 +312,11 @@ static void reap(void)
     int status;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        counters_leave(pid);
         if (!reap_leaving(pid, status))
             reap_serving(pid, status);
+    }
 }
 
 static void stop_begin(void)

@@ -189,6 +189,27 @@ START_TEST(processes_and_threads_lose_nothing)
 }
 END_TEST
 
+START_TEST(a_dead_process_leaves_no_share_of_a_gauge)
+{
+    pid_t child = fork();
+    const int x = 0;
+    int status;
+
+    if (child == 0) {
+        counters_enter();
+        counter_add(OPEN, &x, 7);
+        counter_add(PLAIN, NULL, 3);
+        _exit(0);
+    }
+    counter_add(OPEN, &x, 2);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(tells("streams_open{kind=\"x\"} 9"));
+    counters_leave(child);
+    ck_assert(tells("streams_open{kind=\"x\"} 2"));
+    ck_assert(tells("plain_total 3"));
+}
+END_TEST
+
 START_TEST(before_it_is_opened_nothing_is_counted)
 {
     counter_add(PLAIN, NULL, 1);
@@ -234,5 +255,6 @@ int main(void)
     tcase_add_test(tests, a_histogram_counts_upwards);
     tcase_add_test(tests, a_label_has_an_index);
     tcase_add_test(tests, processes_and_threads_lose_nothing);
+    tcase_add_test(tests, a_dead_process_leaves_no_share_of_a_gauge);
     return unit_run(suite);
 }
