@@ -15,7 +15,7 @@
 enum {
     BODY_WAITED = 64 * 1024, /* bodies up to this are waited for without a thread */
     DEADLINE_MS = 10 * 1000, /* of a head, of such a body, of the first bytes of a larger one, of waiting for a thread */
-    IDLE_MS = 75 * 1000,
+    IDLE_MS = 76 * 1000, /* the promise is 75 s */
     LINGER_MS = 2 * 1000, /* without a byte from the client */
 };
 

@@ -30,6 +30,7 @@ enum {
     EVICT_IDLE_MS = 6 * 1000,          /* a client that reuses a connection does so within 5 s */
     PAUSE_MS = 100,
     TICK_MS = 1000,
+    DRAIN_TICK_MS = 50,                /* how soon the end is seen */
 };
 
 struct address {
@@ -666,7 +667,7 @@ static void expire(int64_t now_ms)
 /* Until the next deadline. Threads add to lists meanwhile, but with deadlines that are further than a tick. */
 static int wait_ms(int64_t now_ms)
 {
-    int64_t next_ms = now_ms + TICK_MS;
+    int64_t next_ms = now_ms + (gate_draining() ? DRAIN_TICK_MS : TICK_MS);
 
     pthread_mutex_lock(&gate.lock);
     for (enum waiting waiting = 0; waiting < WAITS; waiting++) {
