@@ -544,6 +544,40 @@ static const struct failure failures[] = {
     {503, "Try again later", always},
 };
 
+/* Outside /api some errors are plain text (response_error). */
+static bool is_plain(const struct route *route, int status)
+{
+    return (status == 400 || status == 413 || status == 500) && strncmp(route->path, "/api/", 5) != 0;
+}
+
+/* A public route that is not ready says so in its own words. */
+static bool answers_itself(const struct route *route, int status)
+{
+    return status == 503 && route->caller == RULE_PUBLIC && route->reply_type == REPLY_ONE;
+}
+
+static void add_failure(struct document *document, const struct route *route, const struct failure *failure)
+{
+    struct buffer *out = document->out;
+
+    buffer_format(out, ",\"%d\":", failure->status);
+    json_format(out, "{\"description\":%s,\"content\":{", failure->description);
+    if (is_plain(route, failure->status)) {
+        buffer_text(out, "\"text/plain\":{\"schema\":{\"type\":\"string\"}}}}");
+        return;
+    }
+    buffer_text(out, "\"application/json\":{\"schema\":");
+    if (answers_itself(route, failure->status)) {
+        buffer_text(out, "{\"anyOf\":[{\"$ref\":\"#/components/schemas/Error\"},");
+        reference(document, route->reply, USE_ANSWERED);
+        buffer_text(out, "]}");
+    } else {
+        buffer_format(out, "{\"$ref\":\"#/components/schemas/%s\"}",
+                      failure->status == 422 ? "ValidationError" : "Error");
+    }
+    buffer_text(out, "}}}");
+}
+
 static void add_responses(struct document *document, const struct route *route)
 {
     struct buffer *out = document->out;
@@ -551,14 +585,9 @@ static void add_responses(struct document *document, const struct route *route)
     member(out, "responses");
     buffer_char(out, '{');
     add_reply(document, route);
-    for (size_t i = 0; i < COUNT(failures); i++) {
-        if (!failures[i].applies(route))
-            continue;
-        buffer_format(out, ",\"%d\":", failures[i].status);
-        json_format(out, "{\"description\":%s,\"content\":{\"application/json\":{\"schema\":", failures[i].description);
-        buffer_format(out, "{\"$ref\":\"#/components/schemas/%s\"}}}}",
-                      failures[i].status == 422 ? "ValidationError" : "Error");
-    }
+    for (size_t i = 0; i < COUNT(failures); i++)
+        if (failures[i].applies(route))
+            add_failure(document, route, &failures[i]);
     buffer_char(out, '}');
 }
 
