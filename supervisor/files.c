@@ -95,7 +95,7 @@ static int file_error(struct error *err, const char *path)
 static int open_beneath(int folder, const char *path, uint64_t flags, mode_t mode)
 {
     struct open_how how = {
-        .flags = flags | O_CLOEXEC | O_NOCTTY,
+        .flags = flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NOCTTY),
         .mode = mode,
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
     };

@@ -535,6 +535,10 @@ static bool stream_read(struct stream *stream)
     do
         got = read(stream->fd, room ? buffer_reserve(bytes, room) : dropped, room ? room : sizeof(dropped));
     while (got < 0 && errno == EINTR);
+    if (room) {
+        bytes->length += got > 0 ? (size_t)got : 0;
+        bytes->data[bytes->length] = '\0';
+    }
     if (got < 0 && errno == EAGAIN)
         return false;
     if (got <= 0) {
@@ -543,10 +547,6 @@ static bool stream_read(struct stream *stream)
         return false;
     }
     stream->output->total += got;
-    if (room) {
-        bytes->length += (size_t)got;
-        bytes->data[bytes->length] = '\0';
-    }
     return true;
 }
 

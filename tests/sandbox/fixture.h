@@ -67,7 +67,7 @@ static inline void fixture_make_image(void)
     if (!given &&
         fixture_shell("i=%s/images/base; mkdir -p $i/bin $i/etc $i/root $i/lib64 && "
                       "for p in dash cat ls sleep ln rm mkdir mkfifo mv chmod stat seq head tr wc touch setsid kill id readlink dd grep "
-                      "sort env true false nice; do f=$(command -v $p) || continue; case $f in /*) ;; *) f=/bin/$p;; esac; "
+                      "sort env true false nice chown; do f=$(command -v $p) || continue; case $f in /*) ;; *) f=/bin/$p;; esac; "
                       "[ -x $f ] || continue; cp -L $f $i/bin/$p; ldd $f; done | grep -o '/[^ ]*' | sort -u | "
                       "while read l; do mkdir -p $i${l%%/*}; cp -L $l $i$l; done; ln -sf dash $i/bin/sh; echo root:x:0:0::/root:/bin/sh >$i/etc/passwd",
                       fixture_root) != 0)
