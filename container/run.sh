@@ -85,9 +85,10 @@ make_folders() {
     mount --bind "$state" "$inside"
     install -d -m 0700 "$state/secrets" "$state/supervisor" "$state/log"
     install -d -m 0755 "$state/bin" "$state/images"
-    install -d -m 0750 -o "$server_uid" -g "$server_gid" "$state/run"
+    install -d -m 0750 -o "$server_uid" -g "$server_gid" "$state/run" "$state/spool"
     install -d -m 0750 -o 0 -g "$server_gid" "$runtime/supervisor"
-    install -m 0755 "$programs"/sandbox-{server,supervisor,init} "$programs/sandboxctl" "$state/bin/"
+    install -m 0755 "$programs"/sandbox-{server,supervisor,init} "$programs/sandboxctl" "$here/base-image.sh" "$state/bin/"
+    install -m 0644 "$here/image-packages.txt" "$state/bin/"
     chmod 0755 "$state"
 }
 
@@ -186,7 +187,8 @@ start_supervisor() {
     wait_until 30 "the supervisor" supervisor test -S "$SUPERVISOR_SOCKET"
 }
 
-as_server() { setpriv --reuid "$server_uid" --regid "$server_gid" --clear-groups --no-new-privs --pdeathsig TERM env STATE_DIR="$inside" "$@"; }
+# One command as the server's user, in a folder that it may enter.
+as_server() { (cd "$inside/run" && exec setpriv --reuid "$server_uid" --regid "$server_gid" --clear-groups --no-new-privs --pdeathsig TERM env STATE_DIR="$inside" "$@"); }
 
 start_server() {
     # setpriv is named here once more, since setsid cannot start a function.
@@ -425,7 +427,7 @@ if [ -z "${DATABASE_URL:-}" ]; then
     make_database
 fi
 start_supervisor
-(cd "$inside/run" && as_server "$inside/bin/sandboxctl" migrate) >>"$state/log/server.log" 2>&1 7>&- 8>&- || give_up "the migration failed" server
+as_server "$inside/bin/sandboxctl" migrate >>"$state/log/server.log" 2>&1 7>&- 8>&- || give_up "the migration failed" server
 start_server
 make_key
 write_ctl
