@@ -39,6 +39,7 @@ static const struct setting table[] = {
 
 static bool stopping;
 static bool socket_is_ours;
+static int spare; /* descriptor */
 static struct watch listening, signals;
 static struct timer watchdog;
 
@@ -49,10 +50,17 @@ static void accept_peer(struct watch *watch, uint32_t events)
     int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     (void)events;
-    if (fd >= 0)
+    if (fd >= 0) {
         connection_accept(fd);
-    else if (errno == EMFILE || errno == ENFILE)
+    } else if (errno == EMFILE || errno == ENFILE) {
+        /* Not left in the queue, where it would wake us for ever: refused, with the one that was kept for this. */
         LOG(ERROR, "accept", V("reason", "no descriptors are left"));
+        close(spare);
+        fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            close(fd);
+        spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
 }
 
 /* The one that systemd opened, or -1. */
@@ -123,6 +131,7 @@ static int listen_to_peers(struct error *err)
         fd = open_socket(err);
     if (fd < 0)
         return -1;
+    spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return loop_watch(&listening, fd, EPOLLIN, accept_peer, err);
 }
 
