@@ -10,20 +10,6 @@ from sandbox_agents import AsyncClient, ConflictError, NotFoundError
 GONE = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.fixture
-def agent(client):
-    a = client.agents.create(slug=f"s-{uuid.uuid4().hex[:12]}", name="n")
-    yield a
-    for s in list(client.sessions.iterate(agent_id=a.id)):
-        client.sessions.delete(s.id)
-    client.agents.delete(a.id)
-
-
-@pytest.fixture
-def session(client, agent):
-    return client.sessions.create_and_wait(agent.id, timeout=60)
-
-
 def refusal(answer, status):
     assert answer.status_code == status, answer.text
     return answer.json()["detail"]
@@ -78,6 +64,14 @@ def test_what_is_not_there(api, session):
         for method, rest in calls:
             body = bodies.get(rest) if method != "GET" and method != "DELETE" else None
             assert refusal(api.request(method, f"/api/sessions/{ref}{rest}", json=body), 404) == "session not found", (method, rest)
+
+
+def test_what_is_not_there_goes_before_what_is_wrong(api):
+    refusal(api.post(f"/api/sessions/{GONE}/exec", json={}), 404)
+    refusal(api.post(f"/api/sessions/{GONE}/messages", json={"prompt": ""}), 404)
+    refusal(api.patch(f"/api/sessions/{GONE}", json={"title": 7}), 404)
+    refusal(api.get(f"/api/sessions/{GONE}/events", params={"limit": 0}), 404)
+    refusal(api.patch("/api/agents/nothing", json={}), 404)
 
 
 def test_another_projects_session_is_not_there(operator, session):
