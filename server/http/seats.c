@@ -9,6 +9,7 @@
  * at all. */
 #undef _FORTIFY_SOURCE /* its inline recv is in the way of ours */
 #include <civetweb.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -32,6 +33,7 @@ enum {
     STAY_MS = 5,     /* how long a thread waits for its client's next request */
     TURNS = 16,      /* requests that a connection has in a row while others wait for a thread */
     DESCRIPTORS_MAX = 1 << 20,
+    STACK_BYTES = 2 * 1024 * 1024,
 };
 
 enum seat_state { SEAT_FREE, SEAT_HEAD_DUE, SEAT_HEAD_GIVEN, SEAT_SERVED };
@@ -212,6 +214,15 @@ ssize_t recv(int fd, void *into, size_t size, int flags)
     if (!seat)
         return syscall(SYS_recvfrom, fd, into, size, flags, NULL, NULL);
     return seat_receive(seat, into, size);
+}
+
+/* CivetWeb's threads have 100 KiB, which is little for what runs on them, and too little for a sanitizer. */
+int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
+{
+    int (*real)(pthread_attr_t *, size_t);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_attr_setstacksize");
+    return real(attributes, starting ? STACK_BYTES : size);
 }
 
 /* --- callbacks ------------------------------------------------------------------------------------------------------- */
