@@ -107,7 +107,7 @@ static int parse_moment(const char *moment, time_t *seconds)
                &offset_minutes) != 2 ||
         offset_hours > 15 || offset_minutes > 59)
         return -1;
-    *seconds -= (*offset == '-' ? -60 : 60) * (60 * offset_hours + offset_minutes);
+    *seconds -= (*offset == '-' ? -60L : 60L) * (60 * offset_hours + offset_minutes);
     return 0;
 }
 
