@@ -763,6 +763,9 @@ int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err)
 
         if (count < 0 && errno != EINTR)
             return error_set_errno(err, ERR_INTERNAL, "epoll_wait");
+        /* A thread parks a connection under the lock: once it is free, all that was written to it is here. */
+        pthread_mutex_lock(&gate.lock);
+        pthread_mutex_unlock(&gate.lock);
         for (int i = 0; i < count; i++) {
             struct connection *connection = events[i].data.ptr;
 
