@@ -35,7 +35,7 @@ LDFLAGS  += $(LINK_HARDENED) $(FLAVOUR) -pthread
 
 # --- rooms: each is an archive, and links with the ones to its left only -----------------------------------------
 
-SERVER_LIBS     = -lcivetweb -lpq -lhiredis -lcurl -lcjson -lcrypto
+SERVER_LIBS     = -lcivetweb -lpq -lhiredis -lcurl -lcjson -lcrypto -lm
 SUPERVISOR_LIBS = -lseccomp -lcap
 
 CPPFLAGS += -I/usr/include/postgresql
