@@ -116,7 +116,7 @@ $(call room,server server/store server/http server/run server/api server/api/con
 
 # Swagger UI and ReDoc, from one package that carries both; its version and digest are in assets.txt. Without a network: fill
 # ASSETS with the files of assets.def, and touch ASSETS/fetched.
-ASSETS ?= $(O)/assets
+ASSETS ?= build/assets
 
 $(ASSETS)/fetched: server/api/assets.txt
 	@rm -rf $(ASSETS) && mkdir -p $(ASSETS)/package
