@@ -35,7 +35,8 @@ static int set_options(int fd, struct error *err)
 {
     int flags = fcntl(fd, F_GETFL);
 
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return error_set_errno(err, ERR_INTERNAL, "fcntl");
     if (set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1, err) < 0)
         return -1;
@@ -67,8 +68,10 @@ static int take_passed(long count, struct error *err)
     int domain = option_of(PASSED_FIRST, SO_DOMAIN);
 
     if (count != 1)
-        return error_set(err, ERR_INVALID, "LISTEN_FDS: one listening socket is expected, %ld came", count);
-    if (option_of(PASSED_FIRST, SO_ACCEPTCONN) != 1 || option_of(PASSED_FIRST, SO_TYPE) != SOCK_STREAM ||
+        return error_set(err, ERR_INVALID, "LISTEN_FDS: one listening socket is expected, %ld came",
+                         count);
+    if (option_of(PASSED_FIRST, SO_ACCEPTCONN) != 1 ||
+        option_of(PASSED_FIRST, SO_TYPE) != SOCK_STREAM ||
         (domain != AF_INET && domain != AF_INET6))
         return error_set(err, ERR_INVALID, "LISTEN_FDS: descriptor 3 is no listening TCP socket");
     if (set_options(PASSED_FIRST, err) < 0)
@@ -99,7 +102,8 @@ static int open_at(const struct addrinfo *address, struct error *err)
 
 int listener_open(const char *host, int port, struct error *err)
 {
-    const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+    const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
+                                   .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     char service[16];
     long passed = passed_count();

@@ -4,8 +4,8 @@
 
 #include "common/error.h"
 
-/* Open it at `host` and `port`, or take the one that the service manager passed (sd_listen_fds(3)). It is non-blocking, close-on-exec, and
- * stays open as long as the process. */
+/* Open it at `host` and `port`, or take the one that the service manager passed (sd_listen_fds(3)).
+ * It is non-blocking, close-on-exec, and stays open as long as the process. */
 int listener_open(const char *host, int port, struct error *err);
 /* What listener_open opened. */
 int listener_fd(void);

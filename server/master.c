@@ -1,7 +1,7 @@
 /* The master: see master.h.
  *
- * Every process has a slot. In it are the process that serves now and, while it is being replaced, its successor; who was told to
- * leave waits outside the slots until it has ended. */
+ * Every process has a slot. In it are the process that serves now and, while it is being replaced,
+ * its successor; who was told to leave waits outside the slots until it has ended. */
 #include "server/master.h"
 
 #include <errno.h>
@@ -32,9 +32,9 @@
 enum {
     BACKOFF_FIRST_MS = 100,
     BACKOFF_LAST_MS = 5 * 1000,
-    LIVED_MS = 10 * 1000,     /* who lived so long starts its back-off anew */
-    READY_MS = 30 * 1000,     /* a successor that is not ready by then is given up */
-    GRACE_MS = 1000,          /* beyond drain_seconds, which the processes know themselves */
+    LIVED_MS = 10 * 1000, /* who lived so long starts its back-off anew */
+    READY_MS = 30 * 1000, /* a successor that is not ready by then is given up */
+    GRACE_MS = 1000,      /* beyond drain_seconds, which the processes know themselves */
     DESCRIPTORS_MAX = 1 << 20,
 };
 
@@ -52,8 +52,8 @@ struct child {
     pid_t pid;
     int ready_fd; /* -1: it has told, or need not */
     int64_t started_ms;
-    int64_t kill_ms;     /* leaving: when it is killed; 0: it is not leaving */
-    struct child *next;  /* among those that leave */
+    int64_t kill_ms;    /* leaving: when it is killed; 0: it is not leaving */
+    struct child *next; /* among those that leave */
 };
 
 struct slot {
@@ -70,11 +70,11 @@ static struct {
     size_t slot_count;
     struct child *leaving;
     int64_t watchdog_ms;
-    bool announced;      /* READY=1 was sent */
+    bool announced; /* READY=1 was sent */
     bool replacing;
-    size_t replaced;     /* slots done */
-    bool replace_again;  /* SIGHUP came meanwhile */
-    int stops;           /* signals that asked to end */
+    size_t replaced;    /* slots done */
+    bool replace_again; /* SIGHUP came meanwhile */
+    int stops;          /* signals that asked to end */
 } master;
 
 static int64_t now_ms(void)
@@ -90,7 +90,9 @@ static void count_role(enum metric metric, const struct role *role)
     counter_add(metric, (int[]){counter_label(metric, 0, role->name)}, 1);
 }
 
-/* --- processes -------------------------------------------------------------------------------------------------------- */
+/* --- processes
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* In the new process: what belongs to the master alone. */
 static void leave_master(void)
@@ -178,7 +180,9 @@ static bool child_ready(struct child *child)
     return true;
 }
 
-/* --- replacement ------------------------------------------------------------------------------------------------------ */
+/* --- replacement
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void announce_reload(void)
 {
@@ -223,7 +227,8 @@ static void replace_abandon(struct slot *slot)
     replace_end("failed");
 }
 
-/* One step of the replacement, if it is due: start the successor, then, once it serves, let the old one finish. */
+/* One step of the replacement, if it is due: start the successor, then, once it serves, let the old
+ * one finish. */
 static void replace_step(void)
 {
     struct slot *slot = &master.slots[master.replaced];
@@ -250,17 +255,19 @@ static void replace_step(void)
         replace_end("done");
 }
 
-/* --- what happens ------------------------------------------------------------------------------------------------------ */
+/* --- what happens
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void log_death(const struct child *child, int status, bool asked)
 {
     int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
     log_write(asked ? LOG_INFO : LOG_WARNING, asked ? "process_ended" : "process_died",
-              (const struct log_value[]){V("role", child->role->name), V("child", child->pid),
-                                         V("exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1),
-                                         V("signal", number),
-                                         V("lived_ms", now_ms() - child->started_ms)},
+              (const struct log_value[]){
+                  V("role", child->role->name), V("child", child->pid),
+                  V("exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1), V("signal", number),
+                  V("lived_ms", now_ms() - child->started_ms)},
               5);
 }
 
@@ -300,7 +307,8 @@ static void reap_serving(pid_t pid, int status)
         if (!slot->backoff_ms || now_ms() - child->started_ms >= LIVED_MS)
             slot->backoff_ms = BACKOFF_FIRST_MS;
         slot->start_ms = now_ms() + slot->backoff_ms;
-        slot->backoff_ms = slot->backoff_ms * 2 < BACKOFF_LAST_MS ? slot->backoff_ms * 2 : BACKOFF_LAST_MS;
+        slot->backoff_ms =
+            slot->backoff_ms * 2 < BACKOFF_LAST_MS ? slot->backoff_ms * 2 : BACKOFF_LAST_MS;
         slot->current = NULL;
         child_free(child);
         return;
@@ -362,7 +370,9 @@ static void on_signal(const struct signalfd_siginfo *info)
     }
 }
 
-/* --- the loop ------------------------------------------------------------------------------------------------------------- */
+/* --- the loop
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static void start_missing(void)
 {
@@ -388,7 +398,8 @@ static void look_at_ready(void)
         return;
     master.announced = true;
     notify_send("READY=1");
-    LOG(INFO, "server_ready", V("address", listener_name()), V("processes", (long)master.slot_count));
+    LOG(INFO, "server_ready", V("address", listener_name()),
+        V("processes", (long)master.slot_count));
 }
 
 static void kill_late(void)
@@ -452,7 +463,9 @@ static void open_slots(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const size_t counts[ROLES] = {
-        [ROLE_WORKER] = (size_t)(settings.workers ? settings.workers : cores > 0 ? cores : 1),
+        [ROLE_WORKER] = (size_t)(settings.workers ? settings.workers
+                                 : cores > 0      ? cores
+                                                  : 1),
         [ROLE_STREAMER] = 1,
         [ROLE_RUNNER] = (size_t)settings.runners,
     };

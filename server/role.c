@@ -11,7 +11,8 @@
 #include "common/log.h"
 #include "server/settings.h"
 
-/* There with a sanitizer only. LeakSanitizer traces its own process, which one that can't be dumped does not allow. */
+/* There with a sanitizer only. LeakSanitizer traces its own process, which one that can't be dumped
+ * does not allow. */
 extern void __asan_init(void) __attribute__((weak));
 extern void __tsan_init(void) __attribute__((weak));
 

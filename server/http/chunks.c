@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum step {
-    SIZE,          /* first, so that zeroes are a start */
+    SIZE, /* first, so that zeroes are a start */
     EXTENSION,
     SIZE_LF,
     DATA,
@@ -76,7 +76,8 @@ static int read_framing(struct chunks *chunks, char c)
         if (c == '\r')
             return next_if(chunks, true, END_LF);
         chunks->step = TRAILER;
-        return skippable(c) && c != ' ' && c != '\t' && ++chunks->count <= CHUNK_TRAILER_MAX ? 0 : -1;
+        return skippable(c) && c != ' ' && c != '\t' && ++chunks->count <= CHUNK_TRAILER_MAX ? 0
+                                                                                             : -1;
     case TRAILER:
         if (c == '\r')
             return next_if(chunks, true, TRAILER_LF);
@@ -92,7 +93,8 @@ static int read_framing(struct chunks *chunks, char c)
     return -1;
 }
 
-int chunks_read(struct chunks *chunks, const char *in, size_t *in_length, char *out, size_t *out_length)
+int chunks_read(struct chunks *chunks, const char *in, size_t *in_length, char *out,
+                size_t *out_length)
 {
     size_t used = 0, written = 0;
 

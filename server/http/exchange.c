@@ -9,9 +9,10 @@
 #include "http/connection.h"
 
 enum {
-    RATE_BYTES = 1024,              /* a body has to come at so many bytes a second, after its first DEADLINE_MS */
-    WINDOW_BYTES = 64 * 1024,       /* an answer has to leave at so many bytes */
-    WINDOW_MS = 30 * 1000,          /* in so long */
+    RATE_BYTES =
+        1024, /* a body has to come at so many bytes a second, after its first DEADLINE_MS */
+    WINDOW_BYTES = 64 * 1024, /* an answer has to leave at so many bytes */
+    WINDOW_MS = 30 * 1000,    /* in so long */
     CHUNKED_ROOM = 16 * 1024,
 };
 
@@ -33,7 +34,8 @@ size_t exchange_end(const struct connection *connection)
         return (int64_t)left >= exchange->content_length - exchange->body_read
                    ? connection->body_at + (size_t)(exchange->content_length - exchange->body_read)
                    : 0;
-    if (chunks_read(&chunks, connection->received.data + connection->body_at, &left, NULL, &skipped) < 0 ||
+    if (chunks_read(&chunks, connection->received.data + connection->body_at, &left, NULL,
+                    &skipped) < 0 ||
         !chunks.done)
         return 0;
     return connection->body_at + left;
@@ -44,7 +46,8 @@ bool exchange_complete(const struct exchange *exchange)
     return exchange_end((const struct connection *)exchange) > 0;
 }
 
-static int refuse(struct exchange *exchange, struct error *err, enum error_kind kind, const char *sentence)
+static int refuse(struct exchange *exchange, struct error *err, enum error_kind kind,
+                  const char *sentence)
 {
     exchange->keep_alive = false;
     return error_set(err, kind, "%s", sentence);
@@ -57,7 +60,8 @@ static int64_t patience_ms(struct connection *connection)
 
     if (!connection->body_since_ms)
         connection->body_since_ms = now_ms;
-    return connection->body_since_ms + DEADLINE_MS + connection->exchange.body_read * 1000 / RATE_BYTES - now_ms;
+    return connection->body_since_ms + DEADLINE_MS +
+           connection->exchange.body_read * 1000 / RATE_BYTES - now_ms;
 }
 
 /* Some bytes from the client, waiting for them; as exchange_read, but 0 never. */
@@ -73,7 +77,8 @@ static ssize_t receive(struct connection *connection, void *into, size_t size, s
         if (got > 0)
             return got;
         if (got == 0 || (errno != EAGAIN && errno != EINTR))
-            return refuse(exchange, err, ERR_BAD_REQUEST, "The connection ended before the body did");
+            return refuse(exchange, err, ERR_BAD_REQUEST,
+                          "The connection ended before the body did");
         left_ms = patience_ms(connection);
         if (left_ms <= 0)
             return refuse(exchange, err, ERR_TIMEOUT, "The request body came too slowly");
@@ -81,7 +86,8 @@ static ssize_t receive(struct connection *connection, void *into, size_t size, s
     }
 }
 
-static ssize_t read_counted(struct connection *connection, void *into, size_t size, struct error *err)
+static ssize_t read_counted(struct connection *connection, void *into, size_t size,
+                            struct error *err)
 {
     struct exchange *exchange = &connection->exchange;
     int64_t left = exchange->content_length - exchange->body_read;
@@ -103,7 +109,8 @@ static ssize_t read_counted(struct connection *connection, void *into, size_t si
     return got;
 }
 
-static ssize_t read_chunked(struct connection *connection, void *into, size_t size, struct error *err)
+static ssize_t read_chunked(struct connection *connection, void *into, size_t size,
+                            struct error *err)
 {
     struct exchange *exchange = &connection->exchange;
     struct buffer *received = &connection->received;
@@ -112,8 +119,10 @@ static ssize_t read_chunked(struct connection *connection, void *into, size_t si
         size_t used = received->length - connection->body_at, got = size;
         ssize_t more;
 
-        if (chunks_read(&connection->chunks, received->data + connection->body_at, &used, into, &got) < 0)
-            return refuse(exchange, err, ERR_BAD_REQUEST, "The request body's chunks are malformed");
+        if (chunks_read(&connection->chunks, received->data + connection->body_at, &used, into,
+                        &got) < 0)
+            return refuse(exchange, err, ERR_BAD_REQUEST,
+                          "The request body's chunks are malformed");
         connection->body_at += used;
         connection->body_done = connection->chunks.done;
         exchange->body_read += (int64_t)got;
@@ -125,7 +134,8 @@ static ssize_t read_chunked(struct connection *connection, void *into, size_t si
         }
         received->length = connection->body_at = connection->head_length;
         if (!gate_make_room(connection, CHUNKED_ROOM))
-            return refuse(exchange, err, ERR_UNAVAILABLE, "The server has no memory for the request body");
+            return refuse(exchange, err, ERR_UNAVAILABLE,
+                          "The server has no memory for the request body");
         more = receive(connection, received->data + received->length, CHUNKED_ROOM, err);
         if (more < 0)
             return -1;
@@ -136,7 +146,8 @@ static ssize_t read_chunked(struct connection *connection, void *into, size_t si
     }
 }
 
-int exchange_read(struct exchange *exchange, void *into, size_t size, int64_t limit, struct error *err)
+int exchange_read(struct exchange *exchange, void *into, size_t size, int64_t limit,
+                  struct error *err)
 {
     static const char invitation[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct connection *connection = connection_of(exchange);
@@ -149,11 +160,13 @@ int exchange_read(struct exchange *exchange, void *into, size_t size, int64_t li
     if (exchange->expect_continue && !connection->continued && !exchange_complete(exchange)) {
         connection->continued = true;
         if (exchange_write(exchange, invitation, sizeof(invitation) - 1) < 0)
-            return refuse(exchange, err, ERR_BAD_REQUEST, "The connection ended before the body did");
+            return refuse(exchange, err, ERR_BAD_REQUEST,
+                          "The connection ended before the body did");
     }
     if (size > INT32_MAX)
         size = INT32_MAX;
-    got = exchange->chunked ? read_chunked(connection, into, size, err) : read_counted(connection, into, size, err);
+    got = exchange->chunked ? read_chunked(connection, into, size, err)
+                            : read_counted(connection, into, size, err);
     if (got < 0)
         return -1;
     if (exchange->body_read > limit)
@@ -205,7 +218,8 @@ int exchange_take(struct exchange *exchange)
     struct connection *connection = connection_of(exchange);
     int fd = fcntl(exchange->fd, F_DUPFD_CLOEXEC, 3);
 
-    /* The loop's registration belongs to the socket, not to our descriptor, and would outlive it (epoll(7)). */
+    /* The loop's registration belongs to the socket, not to our descriptor, and would outlive it
+     * (epoll(7)). */
     gate_forget(connection);
     connection->taken = true;
     exchange->keep_alive = false;

@@ -1,4 +1,5 @@
-/* The gate's loop: who may connect, how long each may take, and what is refused before any thread hears of it. */
+/* The gate's loop: who may connect, how long each may take, and what is refused before any thread
+ * hears of it. */
 #include "http/gate.h"
 
 #include <arpa/inet.h>
@@ -22,15 +23,15 @@
 
 enum {
     ADDRESS_BUCKETS = 4096,
-    ACCEPTS = 16,                      /* of one round: other workers are to get some too */
+    ACCEPTS = 16, /* of one round: other workers are to get some too */
     READ_ROOM = 4000,
-    BUDGET_BYTES = 128 * 1024 * 1024,  /* of all that was received and waits */
+    BUDGET_BYTES = 128 * 1024 * 1024, /* of all that was received and waits */
     LINGER_STEP = 1024 * 1024,
     LINGER_MAX_MS = 30 * 1000,
-    EVICT_IDLE_MS = 6 * 1000,          /* a client that reuses a connection does so within 5 s */
+    EVICT_IDLE_MS = 6 * 1000, /* a client that reuses a connection does so within 5 s */
     PAUSE_MS = 100,
     TICK_MS = 1000,
-    DRAIN_TICK_MS = 50,                /* how soon the end is seen */
+    DRAIN_TICK_MS = 50, /* how soon the end is seen */
 };
 
 struct address {
@@ -45,16 +46,16 @@ struct list {
 
 static struct {
     int epoll, listener;
-    pthread_mutex_t lock;        /* guards what follows, up to `large_limit` */
+    pthread_mutex_t lock; /* guards what follows, up to `large_limit` */
     struct list lists[WAITS];
     struct address *addresses[ADDRESS_BUCKETS];
     int64_t connections;
-    int large, large_limit;      /* threads that large bodies hold, and may hold */
+    int large, large_limit; /* threads that large bodies hold, and may hold */
     uint64_t seed;
-    int64_t limit_ms[WAITS];     /* the loop's own */
-    int64_t resume_ms;           /* when accepting goes on; 0: it does */
+    int64_t limit_ms[WAITS]; /* the loop's own */
+    int64_t resume_ms;       /* when accepting goes on; 0: it does */
     _Atomic bool draining;
-    _Atomic int queued;          /* how many are in WAIT_THREAD */
+    _Atomic int queued; /* how many are in WAIT_THREAD */
     _Atomic int64_t buffered;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -76,7 +77,9 @@ bool gate_waiting(void)
     return atomic_load_explicit(&gate.queued, memory_order_relaxed) > 0;
 }
 
-/* --- lists ------------------------------------------------------------------------------------------------------------ */
+/* --- lists
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static void list_add(struct connection *connection, enum waiting waiting)
 {
@@ -119,7 +122,8 @@ static void list_remove(struct connection *connection)
 /* To a list of the loop. Once armed, the loop may have it before this returns. */
 static void park(struct connection *connection, enum waiting waiting)
 {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT,
+                                .data.ptr = connection};
 
     pthread_mutex_lock(&gate.lock);
     if (connection->waiting != waiting) { /* else its deadline stays */
@@ -136,7 +140,9 @@ void gate_forget(struct connection *connection)
     epoll_ctl(gate.epoll, EPOLL_CTL_DEL, connection->exchange.fd, NULL);
 }
 
-/* --- addresses ------------------------------------------------------------------------------------------------------- */
+/* --- addresses
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static struct address **address_slot(const struct in6_addr *name)
 {
@@ -182,12 +188,15 @@ static void address_leave(struct address *address)
     free(address);
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------- */
+/* --- memory
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void count_memory(struct connection *connection)
 {
     atomic_fetch_add_explicit(&gate.buffered,
-                              (int64_t)connection->received.capacity - (int64_t)connection->capacity_counted,
+                              (int64_t)connection->received.capacity -
+                                  (int64_t)connection->capacity_counted,
                               memory_order_relaxed);
     connection->capacity_counted = connection->received.capacity;
 }
@@ -235,7 +244,9 @@ void gate_drop(struct connection *connection)
     counter_add(METRIC_connections_open, NULL, -1);
 }
 
-/* --- refusals ---------------------------------------------------------------------------------------------------------- */
+/* --- refusals
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static const char *phrase(int status)
 {
@@ -243,9 +254,9 @@ static const char *phrase(int status)
         int status;
         const char *phrase;
     } phrases[] = {
-        {400, "Bad Request"},        {405, "Method Not Allowed"},
-        {408, "Request Timeout"},    {413, "Content Too Large"},
-        {417, "Expectation Failed"}, {431, "Request Header Fields Too Large"},
+        {400, "Bad Request"},         {405, "Method Not Allowed"},
+        {408, "Request Timeout"},     {413, "Content Too Large"},
+        {417, "Expectation Failed"},  {431, "Request Header Fields Too Large"},
         {503, "Service Unavailable"},
     };
 
@@ -255,7 +266,8 @@ static const char *phrase(int status)
     return "Error";
 }
 
-static void send_refusal(int fd, int status, const char *reason, const char *problem, bool with_body)
+static void send_refusal(int fd, int status, const char *reason, const char *problem,
+                         bool with_body)
 {
     int labels[] = {counter_label(METRIC_requests_refused_total, 0, reason)};
     auto_buffer struct buffer body = {0};
@@ -268,9 +280,10 @@ static void send_refusal(int fd, int status, const char *reason, const char *pro
     gmtime_r(&now, &parts);
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &parts);
     buffer_format(&body, "{\"detail\":\"%s\"}", problem); /* sentences of ours: nothing to escape */
-    buffer_format(&answer,
-                  "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n",
-                  status, phrase(status), date, body.length);
+    buffer_format(
+        &answer,
+        "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n",
+        status, phrase(status), date, body.length);
 #define HEADER(name, value) buffer_text(&answer, name ": " value "\r\n");
 #include "http/hardening.def"
 #undef HEADER
@@ -284,7 +297,8 @@ static void send_refusal(int fd, int status, const char *reason, const char *pro
     buffer_text(&answer, "Connection: close\r\n\r\n");
     if (with_body)
         buffer_add(&answer, body.data, body.length);
-    /* It fits any socket's buffer, unless the client reads nothing: then it does not read this either. */
+    /* It fits any socket's buffer, unless the client reads nothing: then it does not read this
+     * either. */
     if (send(fd, answer.data, answer.length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return;
 }
@@ -304,10 +318,12 @@ void gate_refuse(struct connection *connection, int status, const char *reason, 
     gate_finish(connection);
 }
 
-/* --- a request's progress -------------------------------------------------------------------------------------------- */
+/* --- a request's progress
+ * -------------------------------------------------------------------------------------------- */
 
 /* What gate_advance found wrong; told when the connection is settled. */
-static enum progress refused(struct connection *connection, int status, const char *reason, const char *problem)
+static enum progress refused(struct connection *connection, int status, const char *reason,
+                             const char *problem)
 {
     connection->refusal = (struct refusal){status, reason, problem};
     return PROGRESS_REFUSED;
@@ -350,7 +366,8 @@ static enum progress judge_chunks(struct connection *connection)
     const struct buffer *received = &connection->received;
     size_t used = received->length - connection->arrived, skipped = SIZE_MAX;
 
-    if (chunks_read(&connection->arriving, received->data + connection->arrived, &used, NULL, &skipped) < 0)
+    if (chunks_read(&connection->arriving, received->data + connection->arrived, &used, NULL,
+                    &skipped) < 0)
         return refused(connection, 400, "body", "The request body's chunks are malformed");
     connection->arrived += used;
     if (connection->arriving.done)
@@ -371,7 +388,8 @@ static enum progress judge_body(struct connection *connection)
         progress = judge_chunks(connection);
     if (progress != PROGRESS_BODY)
         return progress;
-    /* Who sends more than is waited for holds a thread, and who declares more is told at once whether it may. */
+    /* Who sends more than is waited for holds a thread, and who declares more is told at once
+     * whether it may. */
     if (come >= BODY_WAITED || exchange->content_length > BODY_WAITED) {
         connection->large = true;
         return PROGRESS_READY;
@@ -498,7 +516,9 @@ void gate_done(struct connection *connection)
         seats_wake();
 }
 
-/* --- accepting --------------------------------------------------------------------------------------------------------- */
+/* --- accepting
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void listen_on(void)
 {
@@ -515,7 +535,8 @@ static void listen_off(int64_t resume_ms)
     gate.resume_ms = resume_ms;
 }
 
-/* Room for one more: the connection that has been idle longest goes, unless its client may be about to use it. */
+/* Room for one more: the connection that has been idle longest goes, unless its client may be about
+ * to use it. */
 static bool make_place(void)
 {
     struct connection *oldest;
@@ -535,7 +556,8 @@ static bool make_place(void)
 }
 
 /* Fill the text and the name by which connections are counted. */
-static void name_peer(const struct sockaddr_storage *from, struct exchange *exchange, struct in6_addr *name)
+static void name_peer(const struct sockaddr_storage *from, struct exchange *exchange,
+                      struct in6_addr *name)
 {
     *name = (struct in6_addr){0};
     if (from->ss_family == AF_INET) {
@@ -557,7 +579,8 @@ static void name_peer(const struct sockaddr_storage *from, struct exchange *exch
 static void admit(int fd, const struct sockaddr_storage *from)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT,
+                                .data.ptr = connection};
     struct in6_addr name;
     char dropped[4096];
 
@@ -575,7 +598,8 @@ static void admit(int fd, const struct sockaddr_storage *from)
     }
     pthread_mutex_unlock(&gate.lock);
     if (!connection->address) {
-        /* No lingering for who has too many already; but what it has sent is taken, so that it may see the answer. */
+        /* No lingering for who has too many already; but what it has sent is taken, so that it may
+         * see the answer. */
         send_refusal(fd, 503, "address", "Too many connections from this address", true);
         shutdown(fd, SHUT_WR);
         while (read(fd, dropped, sizeof(dropped)) == sizeof(dropped))
@@ -603,7 +627,8 @@ static void accept_some(void)
             listen_off(gate_now_ms() + PAUSE_MS);
             return;
         }
-        fd = accept4(gate.listener, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        fd =
+            accept4(gate.listener, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             admit(fd, &from);
             continue;
@@ -619,7 +644,9 @@ static void accept_some(void)
     }
 }
 
-/* --- deadlines --------------------------------------------------------------------------------------------------------- */
+/* --- deadlines
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 /* The next that is late in its list, taken out of it; NULL when none is. */
 static struct connection *late(enum waiting waiting, int64_t now_ms)
@@ -664,7 +691,8 @@ static void expire(int64_t now_ms)
         }
 }
 
-/* Until the next deadline. Threads add to lists meanwhile, but with deadlines that are further than a tick. */
+/* Until the next deadline. Threads add to lists meanwhile, but with deadlines that are further than
+ * a tick. */
 static int wait_ms(int64_t now_ms)
 {
     int64_t next_ms = now_ms + (gate_draining() ? DRAIN_TICK_MS : TICK_MS);
@@ -682,9 +710,12 @@ static int wait_ms(int64_t now_ms)
     return next_ms > now_ms ? (int)(next_ms - now_ms) : 0;
 }
 
-/* --- the loop ------------------------------------------------------------------------------------------------------------ */
+/* --- the loop
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
-/* Drop what a client still sends behind our last words: many read the answer only when they have sent everything. */
+/* Drop what a client still sends behind our last words: many read the answer only when they have
+ * sent everything. */
 static void linger(struct connection *connection)
 {
     /* tcp(7): MSG_TRUNC drops without copying. */
@@ -763,7 +794,8 @@ int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err)
 
         if (count < 0 && errno != EINTR)
             return error_set_errno(err, ERR_INTERNAL, "epoll_wait");
-        /* A thread parks a connection under the lock: once it is free, all that was written to it is here. */
+        /* A thread parks a connection under the lock: once it is free, all that was written to it
+         * is here. */
         pthread_mutex_lock(&gate.lock);
         pthread_mutex_unlock(&gate.lock);
         for (int i = 0; i < count; i++) {
@@ -790,7 +822,8 @@ int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err)
         if (left == 0)
             break;
         if (gate_now_ms() >= give_up_ms)
-            return error_set(err, ERR_TIMEOUT, "%lld connections were not done in time", (long long)left);
+            return error_set(err, ERR_TIMEOUT, "%lld connections were not done in time",
+                             (long long)left);
     }
     seats_stop();
     close(gate.epoll);

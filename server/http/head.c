@@ -100,12 +100,15 @@ static bool refuse(struct head *head, int status, const char *problem)
     return false;
 }
 
-/* --- request line -------------------------------------------------------------------------------------------------- */
+/* --- request line
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* A method that no route has is told by the router, with Allow. */
 static bool check_method(struct head *head)
 {
-    static const char *const served[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
+    static const char *const served[] = {"GET",   "HEAD",   "POST",   "PUT",
+                                         "PATCH", "DELETE", "OPTIONS"};
 
     for (size_t i = 0; i < COUNT(served); i++)
         if (head->method.length == strlen(served[i]) &&
@@ -151,7 +154,8 @@ static bool check_host(struct span host)
 
     if (host.length > 0 && host.at[0] == '[') {
         name = cut(from(host, 1), ']', &port);
-        if (name.length < 2 || name.length == host.length - 1 || memchr(name.at, ':', name.length) == NULL)
+        if (name.length < 2 || name.length == host.length - 1 ||
+            memchr(name.at, ':', name.length) == NULL)
             return false;
         for (size_t i = 0; i < name.length; i++)
             if (!is(name.at[i], HEX) && name.at[i] != ':' && name.at[i] != '.')
@@ -166,9 +170,8 @@ static bool check_host(struct span host)
         if (name.length == 0 || name.length > 255)
             return false;
         for (size_t i = 0; i < name.length; i++)
-            if (!is(name.at[i], HOST) &&
-                !(name.at[i] == '%' && i + 2 < name.length && is(name.at[i + 1], HEX) &&
-                  is(name.at[i + 2], HEX)))
+            if (!is(name.at[i], HOST) && !(name.at[i] == '%' && i + 2 < name.length &&
+                                           is(name.at[i + 1], HEX) && is(name.at[i + 2], HEX)))
                 return false;
     }
     return port.length == 0 || (all(port, DIGIT) && port.length <= 5);
@@ -179,19 +182,22 @@ static struct span plain_authority(struct span authority, const char *port)
 {
     size_t length = strlen(port);
 
-    if (authority.length > length && !memcmp(authority.at + authority.length - length, port, length))
+    if (authority.length > length &&
+        !memcmp(authority.at + authority.length - length, port, length))
         authority.length -= length;
     return authority;
 }
 
-/* Leaves origin-form or "*" in head->target, and the authority of an absolute URL in `*authority`. */
+/* Leaves origin-form or "*" in head->target, and the authority of an absolute URL in `*authority`.
+ */
 static bool check_target(struct head *head, struct span *authority, const char **port)
 {
     struct span target = head->target;
     size_t end = 0;
 
     for (size_t i = 0; i < target.length; i++)
-        if ((unsigned char)target.at[i] <= ' ' || (unsigned char)target.at[i] >= 0x7F || target.at[i] == '#')
+        if ((unsigned char)target.at[i] <= ' ' || (unsigned char)target.at[i] >= 0x7F ||
+            target.at[i] == '#')
             return refuse(head, 400, "The target has a byte that must be percent-encoded");
     if (target.length == 0)
         return refuse(head, 400, "The request line has no target");
@@ -216,7 +222,8 @@ static bool check_target(struct head *head, struct span *authority, const char *
     return check_escapes(head);
 }
 
-static bool check_request_line(struct head *head, struct span line, struct span *authority, const char **port)
+static bool check_request_line(struct head *head, struct span line, struct span *authority,
+                               const char **port)
 {
     struct span rest, version;
 
@@ -226,10 +233,13 @@ static bool check_request_line(struct head *head, struct span line, struct span 
     head->target = cut(rest, ' ', &version);
     if (head->target.length == rest.length)
         return refuse(head, 400, "The request line is malformed");
-    return check_version(head, version) && check_method(head) && check_target(head, authority, port);
+    return check_version(head, version) && check_method(head) &&
+           check_target(head, authority, port);
 }
 
-/* --- fields ------------------------------------------------------------------------------------------------------- */
+/* --- fields
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool take_host(struct head *head, struct span value)
 {
@@ -304,8 +314,8 @@ static bool take_upgrade(struct head *head, struct span value)
     return true;
 }
 
-/* Fields that mean something to the gate, or that must not be there twice: what one reader takes from the first and another from the
- * second is how requests are smuggled. */
+/* Fields that mean something to the gate, or that must not be there twice: what one reader takes
+ * from the first and another from the second is how requests are smuggled. */
 struct known_field {
     const char *name;
     bool (*take)(struct head *head, struct span value);
@@ -364,7 +374,8 @@ static bool check_field(struct head *head, struct span line, unsigned *seen)
     return !known[index].take || known[index].take(head, field->value);
 }
 
-static bool check_fields(struct head *head, struct span lines, struct span authority, const char *port)
+static bool check_fields(struct head *head, struct span lines, struct span authority,
+                         const char *port)
 {
     unsigned seen = 0;
 
@@ -386,10 +397,12 @@ static bool check_fields(struct head *head, struct span lines, struct span autho
     return true;
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------------------ */
+/* --- the whole
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-/* Every byte is looked at once: line ends are CRLF, and there are no other controls. True when the empty line was found, `*scanned`
- * behind it. */
+/* Every byte is looked at once: line ends are CRLF, and there are no other controls. True when the
+ * empty line was found, `*scanned` behind it. */
 static bool scan(struct head *head, const char *bytes, size_t length, size_t *scanned)
 {
     for (size_t i = *scanned; i < length; i++) {
@@ -438,16 +451,19 @@ enum head_state head_check(const char *bytes, size_t length, size_t *scanned, st
             refuse(head, 431, "The request's head is larger than 32 KiB");
             return HEAD_REFUSED;
         }
-        /* The first line is looked at as soon as it is there: what is no HTTP will never send the rest. */
+        /* The first line is looked at as soon as it is there: what is no HTTP will never send the
+         * rest. */
         if (end && (size_t)(end - bytes) >= before &&
-            !check_request_line(head, (struct span){bytes, (size_t)(end - bytes) - 1}, &authority, &port))
+            !check_request_line(head, (struct span){bytes, (size_t)(end - bytes) - 1}, &authority,
+                                &port))
             return HEAD_REFUSED;
         return HEAD_PARTIAL;
     }
     head->length = *scanned;
     line = cut((struct span){bytes, head->length - 2}, '\n', &lines);
     line.length--;
-    if (!check_request_line(head, line, &authority, &port) || !check_fields(head, lines, authority, port))
+    if (!check_request_line(head, line, &authority, &port) ||
+        !check_fields(head, lines, authority, port))
         return HEAD_REFUSED;
     return HEAD_COMPLETE;
 }
@@ -472,7 +488,8 @@ size_t head_write(const struct head *head, char *out)
         const struct head_field *field = &head->fields[i];
         int index = known_index(field->name);
 
-        if (index >= 0 && (!known[index].kept || (known[index].take == take_upgrade && !head->upgrade)))
+        if (index >= 0 &&
+            (!known[index].kept || (known[index].take == take_upgrade && !head->upgrade)))
             continue;
         at = put(at, field->name);
         at = put(at, text(": "));

@@ -1,4 +1,5 @@
-/* The strict reading of a request's head (RFC 9112), as a pure function: what it lets through has one meaning only. */
+/* The strict reading of a request's head (RFC 9112), as a pure function: what it lets through has
+ * one meaning only. */
 #ifndef HTTP_HEAD_H
 #define HTTP_HEAD_H
 
@@ -25,17 +26,17 @@ struct head_field {
 
 /* Filled as far as the head was read; spans point into the bytes that were checked. */
 struct head {
-    int status;           /* HEAD_REFUSED: the answer it gets */
-    const char *problem;  /* HEAD_REFUSED: a sentence for `detail` */
-    size_t length;        /* of the head, with its empty line */
+    int status;          /* HEAD_REFUSED: the answer it gets */
+    const char *problem; /* HEAD_REFUSED: a sentence for `detail` */
+    size_t length;       /* of the head, with its empty line */
     struct span method;
-    struct span target;   /* origin-form, or "*" */
-    struct span host;     /* value of Host */
-    bool rootless;        /* the target was an absolute URL without a path: "/" goes in front */
+    struct span target; /* origin-form, or "*" */
+    struct span host;   /* value of Host */
+    bool rootless;      /* the target was an absolute URL without a path: "/" goes in front */
     bool http_1_0;
     bool chunked;
     bool keep_alive;
-    bool upgrade;         /* Connection names Upgrade */
+    bool upgrade; /* Connection names Upgrade */
     bool expect_continue;
     int64_t content_length; /* -1: none was given */
     size_t field_count;
@@ -44,12 +45,14 @@ struct head {
 
 enum head_state { HEAD_PARTIAL, HEAD_COMPLETE, HEAD_REFUSED };
 
-/* Look at what has come so far. `*scanned` is 0 for a new head, and is kept between calls, so that a head that comes byte by byte
- * costs no more than one that comes at once. What can't become a head is refused before it is whole. */
+/* Look at what has come so far. `*scanned` is 0 for a new head, and is kept between calls, so that
+ * a head that comes byte by byte costs no more than one that comes at once. What can't become a
+ * head is refused before it is whole. */
 enum head_state head_check(const char *bytes, size_t length, size_t *scanned, struct head *head);
 
-/* Write a complete head for a lenient parser: one blank behind each colon, origin-form target, no tabs, and without the fields that are the
- * gate's own business (framing, connection, expectation). Returns its length; `out` holds HEAD_WRITTEN_MAX. */
+/* Write a complete head for a lenient parser: one blank behind each colon, origin-form target, no
+ * tabs, and without the fields that are the gate's own business (framing, connection, expectation).
+ * Returns its length; `out` holds HEAD_WRITTEN_MAX. */
 size_t head_write(const struct head *head, char *out);
 
 #endif

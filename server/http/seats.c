@@ -1,12 +1,14 @@
 /* CivetWeb's side of the gate: what it calls to get connections and to read from them is ours.
  *
- * The program's definitions of bind, listen, accept, getsockname and recv take precedence over the C library's for every library in
- * the process (ld.so(8)), so each passes on at once what is not about CivetWeb's own descriptors. CivetWeb "listens" on an eventfd,
- * and "accepts" a seat: a descriptor that is always readable, and stands for whichever connection sits there. recv on it gives
- * the head of one checked request. So CivetWeb may shut down and close what it was given as it likes.
+ * The program's definitions of bind, listen, accept, getsockname and recv take precedence over the
+ * C library's for every library in the process (ld.so(8)), so each passes on at once what is not
+ * about CivetWeb's own descriptors. CivetWeb "listens" on an eventfd, and "accepts" a seat: a
+ * descriptor that is always readable, and stands for whichever connection sits there. recv on it
+ * gives the head of one checked request. So CivetWeb may shut down and close what it was given as
+ * it likes.
  *
- * A connection stays on its seat while its client asks at once for more and most threads are free: then a request costs no hand-over
- * at all. */
+ * A connection stays on its seat while its client asks at once for more and most threads are free:
+ * then a request costs no hand-over at all. */
 #undef _FORTIFY_SOURCE /* its inline recv is in the way of ours */
 #include <civetweb.h>
 #include <dlfcn.h>
@@ -29,9 +31,9 @@
 #include "http/router.h"
 
 enum {
-    QUEUE = 16,      /* connections that CivetWeb holds while its threads are busy */
-    STAY_MS = 5,     /* how long a thread waits for its client's next request */
-    TURNS = 16,      /* requests that a connection has in a row while others wait for a thread */
+    QUEUE = 16,  /* connections that CivetWeb holds while its threads are busy */
+    STAY_MS = 5, /* how long a thread waits for its client's next request */
+    TURNS = 16,  /* requests that a connection has in a row while others wait for a thread */
     DESCRIPTORS_MAX = 1 << 20,
     STACK_BYTES = 2 * 1024 * 1024,
 };
@@ -41,8 +43,8 @@ enum seat_state { SEAT_FREE, SEAT_HEAD_DUE, SEAT_HEAD_GIVEN, SEAT_SERVED };
 struct seat {
     struct connection *connection; /* NULL: it has left */
     enum seat_state state;
-    int fd;                        /* CivetWeb's */
-    int turns;                     /* requests that were answered here */
+    int fd;    /* CivetWeb's */
+    int turns; /* requests that were answered here */
     struct seat *next_free;
 };
 
@@ -54,9 +56,9 @@ static _Atomic int descriptors;    /* length of seat_of; 0: nothing is ours */
 static _Atomic int listening = -1; /* CivetWeb's */
 static _Atomic int taken_seats;
 static _Atomic bool stopping;
-static int doorbell = -1;          /* readable: a connection waits for a thread */
-static int stand_in = -1;          /* what seats are duplicates of */
-static int busy_limit;             /* beyond so many taken seats nobody stays */
+static int doorbell = -1; /* readable: a connection waits for a thread */
+static int stand_in = -1; /* what seats are duplicates of */
+static int busy_limit;    /* beyond so many taken seats nobody stays */
 static _Thread_local bool starting;
 
 static struct seat *seat_at(int fd)
@@ -123,12 +125,14 @@ static ssize_t seat_receive(struct seat *seat, char *into, size_t size)
         return 0;
     connection = seat->connection;
     seat->state = SEAT_HEAD_GIVEN;
-    if (head_check(connection->received.data, connection->head_length, &scanned, &head) != HEAD_COMPLETE)
+    if (head_check(connection->received.data, connection->head_length, &scanned, &head) !=
+        HEAD_COMPLETE)
         return 0;
     return (ssize_t)head_write(&head, into);
 }
 
-/* --- what CivetWeb calls ---------------------------------------------------------------------------------------------- */
+/* --- what CivetWeb calls
+ * ---------------------------------------------------------------------------------------------- */
 
 int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t length)
 {
@@ -150,7 +154,8 @@ int listen(int fd, int backlog)
 int getsockname(int fd, __SOCKADDR_ARG address, socklen_t *restrict length)
 {
     bool ours = fd == atomic_load_explicit(&listening, memory_order_relaxed);
-    const struct sockaddr_in name = {.sin_family = ours ? AF_INET : AF_UNSPEC, .sin_port = htons(1)};
+    const struct sockaddr_in name = {.sin_family = ours ? AF_INET : AF_UNSPEC,
+                                     .sin_port = htons(1)};
 
     /* A seat has no family, so that CivetWeb sets no TCP options on it. */
     if (!ours && !seat_at(fd))
@@ -216,7 +221,8 @@ ssize_t recv(int fd, void *into, size_t size, int flags)
     return seat_receive(seat, into, size);
 }
 
-/* CivetWeb's threads have 100 KiB, which is little for what runs on them, and too little for a sanitizer. */
+/* CivetWeb's threads have 100 KiB, which is little for what runs on them, and too little for a
+ * sanitizer. */
 int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
 {
     int (*real)(pthread_attr_t *, size_t);
@@ -225,7 +231,9 @@ int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
     return real(attributes, starting ? STACK_BYTES : size);
 }
 
-/* --- callbacks ------------------------------------------------------------------------------------------------------- */
+/* --- callbacks
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static struct seat *seat_of_request(const struct mg_connection *request)
 {
@@ -263,7 +271,8 @@ static int on_request(struct mg_connection *request)
     return 200; /* answered */
 }
 
-/* CivetWeb closes the seat: because the connection left it, or HTTP/1.0 ends there, or it would not have the head. */
+/* CivetWeb closes the seat: because the connection left it, or HTTP/1.0 ends there, or it would not
+ * have the head. */
 static void on_close(const struct mg_connection *request)
 {
     struct seat *seat = seat_of_request(request);
@@ -292,7 +301,9 @@ static int on_log(const struct mg_connection *request, const char *message)
     return 1;
 }
 
-/* --- start and stop ------------------------------------------------------------------------------------------------------- */
+/* --- start and stop
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static int open_stand_in(struct error *err)
 {
@@ -313,14 +324,22 @@ int seats_start(int threads, struct error *err)
 {
     char thread_count[16], head_size[16], queue[16];
     const char *options[] = {
-        "listening_ports", "127.0.0.1:1", /* never bound: see bind */
-        "num_threads", thread_count,
-        "connection_queue", queue,
-        "max_request_size", head_size,
-        "enable_keep_alive", "yes",
-        "request_timeout_ms", "60000",
-        "decode_url", "no",
-        "enable_directory_listing", "no",
+        "listening_ports",
+        "127.0.0.1:1", /* never bound: see bind */
+        "num_threads",
+        thread_count,
+        "connection_queue",
+        queue,
+        "max_request_size",
+        head_size,
+        "enable_keep_alive",
+        "yes",
+        "request_timeout_ms",
+        "60000",
+        "decode_url",
+        "no",
+        "enable_directory_listing",
+        "no",
         NULL,
     };
     const struct mg_callbacks callbacks = {

@@ -25,15 +25,16 @@ enum { BODY_LIMIT = 1 << 20, ANSWER_MAX = 256 * 1024, WAIT_MS = 5000 };
 static int port, stop_fd;
 static pid_t server;
 
-/* --- what is served: the body's length, or what the path asks for ----------------------------------------------------- */
+/* --- what is served: the body's length, or what the path asks for
+ * ----------------------------------------------------- */
 
 static void answer(struct exchange *exchange, int status, const char *text)
 {
     auto_buffer struct buffer out = {0};
 
     exchange->keep_alive &= exchange_complete(exchange);
-    buffer_format(&out, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: %s\r\n\r\n%s", status, strlen(text),
-                  exchange->keep_alive ? "keep-alive" : "close", text);
+    buffer_format(&out, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: %s\r\n\r\n%s", status,
+                  strlen(text), exchange->keep_alive ? "keep-alive" : "close", text);
     exchange_write(exchange, out.data, out.length);
 }
 
@@ -84,7 +85,8 @@ void router_serve(struct mg_connection *connection, struct exchange *exchange)
     answer(exchange, 200, text);
 }
 
-/* --- the server and its clients ------------------------------------------------------------------------------------------ */
+/* --- the server and its clients
+ * ------------------------------------------------------------------------------------------ */
 
 static void start_with(int64_t threads, int64_t address_connections)
 {
@@ -139,8 +141,9 @@ static void finish(char byte)
 static int client(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     return fd;
@@ -233,7 +236,8 @@ static const struct exchange_case exchanges[] = {
     {"OPTIONS * HTTP/1.1\r\n" HOST "\r\n", "OPTIONS /*? 0"},
     {"\r\nGET / HTTP/1.1\r\n" HOST "\r\n", "GET /? 0"},
     {"GET / HTTP/1.1\r\n" HOST "X:\ta\tb\r\n\r\n", "GET /? 0"},
-    {"PUT / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "PUT /? 5"},
+    {"PUT / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+     "PUT /? 5"},
     {"PUT / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0\r\nX: y\r\n\r\n", "PUT /? 0"},
     {"PUT / HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", "PUT /? 0"},
     {"PUT / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab", "PUT /? 2"},
@@ -277,13 +281,17 @@ END_TEST
 static const struct exchange_case refusals[] = {
     {"GET / HTTP/1.1\n" HOST "\r\n", "HTTP/1.1 400 "},
     {"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
-    {"POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n" HOST "\r\n",
+    {"POST / HTTP/1.1\r\n" HOST
+     "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n" HOST
+     "\r\n",
      "HTTP/1.1 400 "},
-    {"POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+    {"POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+     "HTTP/1.1 400 "},
     {"POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", "HTTP/1.1 400 "},
     {"POST / HTTP/1.1\r\n" HOST "Expect: something\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 417 "},
     {"POST / HTTP/1.1\r\n" HOST "Content-Length: 99999999\r\n\r\n", "HTTP/1.1 413 "},
-    {"POST / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", "HTTP/1.1 413 "},
+    {"POST / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n",
+     "HTTP/1.1 413 "},
     {"TRACE / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 405 "},
 };
 
@@ -407,7 +415,8 @@ START_TEST(the_expectation_is_answered_when_the_body_is_wanted)
         int fd = client();
         char head[256];
 
-        snprintf(head, sizeof(head), "PUT / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: %s\r\n\r\n",
+        snprintf(head, sizeof(head),
+                 "PUT / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: %s\r\n\r\n",
                  sizes[i]);
         say(fd, head);
         hear(fd, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -533,8 +542,11 @@ END_TEST
 START_TEST(clients_that_vanish_leave_nothing_behind)
 {
     static const char *const beginnings[] = {
-        "", "GET / HT", "PUT / HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc",
-        "PUT / HTTP/1.1\r\n" HOST "Content-Length: 100000\r\n\r\nabc", "GET /slow HTTP/1.1\r\n" HOST "\r\n",
+        "",
+        "GET / HT",
+        "PUT / HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc",
+        "PUT / HTTP/1.1\r\n" HOST "Content-Length: 100000\r\n\r\nabc",
+        "GET /slow HTTP/1.1\r\n" HOST "\r\n",
         "GET /large HTTP/1.1\r\n" HOST "\r\n"};
 
     start();

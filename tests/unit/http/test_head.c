@@ -1,4 +1,5 @@
-/* The strict reading of a head: what passes, what is refused and why, and that pieces read as the whole does. */
+/* The strict reading of a head: what passes, what is refused and why, and that pieces read as the
+ * whole does. */
 #include "http/head.h"
 
 #include <string.h>
@@ -15,7 +16,10 @@ struct refusal_case {
 };
 
 /* A text with a NUL in it. */
-#define RAW(text, status) {text, sizeof(text) - 1, status}
+#define RAW(text, status)              \
+    {                                  \
+        text, sizeof(text) - 1, status \
+    }
 
 static const struct refusal_case refusals[] = {
     /* request line */
@@ -117,7 +121,9 @@ static const struct refusal_case refusals[] = {
     {GET "Transfer-Encoding: chunked;q=1\r\n\r\n", 0, 400},
     {GET "Transfer-Encoding:\r\n\r\n", 0, 400},
     {GET "Transfer-Encoding : chunked\r\n\r\n", 0, 400},
-    {GET "Transfer-Encoding: \x0B" "chunked\r\n\r\n", 0, 400},
+    {GET "Transfer-Encoding: \x0B"
+         "chunked\r\n\r\n",
+     0, 400},
     {"GET / HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n", 0, 400},
     /* the rest that the gate knows */
     {GET "Connection: a b\r\n\r\n", 0, 400},
@@ -149,13 +155,16 @@ struct passing_case {
 
 static const struct passing_case passing[] = {
     {GET "\r\n", GET "\r\n", true, false, -1},
-    {"GET /a?b=c%20d&e=[] HTTP/1.1\r\n" HOST "\r\n", "GET /a?b=c%20d&e=[] HTTP/1.1\r\n" HOST "\r\n", true, false, -1},
+    {"GET /a?b=c%20d&e=[] HTTP/1.1\r\n" HOST "\r\n", "GET /a?b=c%20d&e=[] HTTP/1.1\r\n" HOST "\r\n",
+     true, false, -1},
     {"GET /a?b=% HTTP/1.1\r\n" HOST "\r\n", "GET /a?b=% HTTP/1.1\r\n" HOST "\r\n", true, false, -1},
     {"OPTIONS * HTTP/1.1\r\n" HOST "\r\n", "OPTIONS /* HTTP/1.1\r\n" HOST "\r\n", true, false, -1},
     {"GET http://A/x HTTP/1.1\r\n" HOST "\r\n", "GET /x HTTP/1.1\r\n" HOST "\r\n", true, false, -1},
     {"GET http://a:80 HTTP/1.1\r\n" HOST "\r\n", "GET / HTTP/1.1\r\n" HOST "\r\n", true, false, -1},
-    {"GET https://a?b HTTP/1.1\r\nHost: a:443\r\n\r\n", "GET /?b HTTP/1.1\r\nHost: a:443\r\n\r\n", true, false, -1},
-    {"GET / HTTP/1.1\r\nHost: [::1]:8000\r\n\r\n", "GET / HTTP/1.1\r\nHost: [::1]:8000\r\n\r\n", true, false, -1},
+    {"GET https://a?b HTTP/1.1\r\nHost: a:443\r\n\r\n", "GET /?b HTTP/1.1\r\nHost: a:443\r\n\r\n",
+     true, false, -1},
+    {"GET / HTTP/1.1\r\nHost: [::1]:8000\r\n\r\n", "GET / HTTP/1.1\r\nHost: [::1]:8000\r\n\r\n",
+     true, false, -1},
     {"GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\n\r\n", false, false, -1},
     {"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", "GET / HTTP/1.0\r\n\r\n", true, false, -1},
     {GET "Connection: close\r\n\r\n", GET "\r\n", false, false, -1},
@@ -166,9 +175,11 @@ static const struct passing_case passing[] = {
     {GET "Transfer-Encoding: \tCHUNKED \t\r\n\r\n", GET "\r\n", true, true, -1},
     {GET "Expect: 100-Continue\r\nKeep-Alive: 5\r\n\r\n", GET "\r\n", true, false, -1},
     {GET "X:\ta\tb\t\r\nY:\r\n\r\n", GET "X: a b\r\nY: \r\n\r\n", true, false, -1},
-    {GET "X: \xC3\xA9\r\nCookie: a\r\nCookie: b\r\n\r\n", GET "X: \xC3\xA9\r\nCookie: a\r\nCookie: b\r\n\r\n", true, false, -1},
+    {GET "X: \xC3\xA9\r\nCookie: a\r\nCookie: b\r\n\r\n",
+     GET "X: \xC3\xA9\r\nCookie: a\r\nCookie: b\r\n\r\n", true, false, -1},
     {GET "Upgrade: websocket\r\n\r\n", GET "\r\n", true, false, -1},
-    {GET "Upgrade: websocket/13\r\nConnection: Upgrade\r\n\r\n", GET "Upgrade: websocket/13\r\n\r\n", true, false, -1},
+    {GET "Upgrade: websocket/13\r\nConnection: Upgrade\r\n\r\n",
+     GET "Upgrade: websocket/13\r\n\r\n", true, false, -1},
 };
 
 START_TEST(a_clean_head_passes_and_is_written_for_a_lenient_parser)
@@ -263,9 +274,11 @@ START_TEST(a_head_has_32_kib_and_no_more)
     size_t scanned = 0;
     struct head head;
 
-    ck_assert_int_eq(head_check(text, make_head(text, 3, HEAD_BYTES_MAX), &scanned, &head), HEAD_COMPLETE);
+    ck_assert_int_eq(head_check(text, make_head(text, 3, HEAD_BYTES_MAX), &scanned, &head),
+                     HEAD_COMPLETE);
     scanned = 0;
-    ck_assert_int_eq(head_check(text, make_head(text, 3, HEAD_BYTES_MAX + 1), &scanned, &head), HEAD_REFUSED);
+    ck_assert_int_eq(head_check(text, make_head(text, 3, HEAD_BYTES_MAX + 1), &scanned, &head),
+                     HEAD_REFUSED);
     ck_assert_int_eq(head.status, 431);
     scanned = 0;
     ck_assert_int_eq(head_check(text, HEAD_BYTES_MAX, &scanned, &head), HEAD_REFUSED);
