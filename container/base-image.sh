@@ -105,6 +105,8 @@ key=$({ printf '%s\n' "$list"; cat "${BASH_SOURCE[0]}"; os_release VERSION_CODEN
 exec 9>"$cache/lock"
 flock 9
 cached=$cache/image-$key
+[ -n "$fresh" ] || [ ! -d "$images/$name" ] || exit 0
+find "$cache" -maxdepth 1 -name 'image-*' -mtime +60 ! -path "$cached" -exec rm -rf --one-file-system -- {} +
 if [ -n "$fresh" ] || [ ! -d "$cached" ]; then
     rm -rf --one-file-system -- "$cache"/tmp.*
     work=$(mktemp -d "$cache/tmp.XXXXXX")
@@ -117,15 +119,13 @@ if [ -n "$fresh" ] || [ ! -d "$cached" ]; then
     say "built in $((SECONDS - begin)) s, $(du -sm "$cached" | cut -f1) MiB"
 fi
 
+touch "$cached"
 # Images of several folders share their files: nobody ever writes to them.
 target=$(mktemp -d "$images/.new.XXXXXX")
 cp -al "$cached/." "$target/" 2>/dev/null || { rm -rf --one-file-system -- "$target"; mkdir "$target"; cp -a --reflink=auto "$cached/." "$target/"; }
 chmod 0755 "$target"
+# What it replaces stays for the sandboxes that stand on it; sandboxctl image prune removes it.
 if [ -d "$images/$name" ]; then
-    old=$(mktemp -d "$images/.old.XXXXXX")
-    mv -T "$images/$name" "$old/image"
-    mv -T "$target" "$images/$name"
-    rm -rf --one-file-system -- "$old"
-else
-    mv -T "$target" "$images/$name"
+    mv -T "$images/$name" "$(mktemp -d "$images/.old.XXXXXX")"
 fi
+mv -T "$target" "$images/$name"

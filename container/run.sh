@@ -276,6 +276,8 @@ stop_all() {
     stop_role image TERM 30
     stop_role server TERM $((${DRAIN_SECONDS:-20} + 10))
     stop_role supervisor TERM 60
+    # Images that newer ones replaced: nothing stands on them any more.
+    rm -rf --one-file-system -- "$state"/images/.old.* "$state"/images/.new.*
     stop_role postgres INT 60
     rm -f "$state/pids"
     umount -l "$inside" 2>/dev/null

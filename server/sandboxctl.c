@@ -283,20 +283,29 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
     return remove(path);
 }
 
-/* No sandbox may stand on it: a lower layer that loses its files breaks who runs on it (overlayfs is undefined then). Which image each
- * one has is not told, so any that runs counts. */
-static int refuse_while_used(const char *name, struct error *err)
+/* No sandbox may stand on what goes: a lower layer that loses its files breaks who runs on it (overlayfs is undefined then). Which
+ * image each one has is not told, so any that runs counts. */
+static int refuse_while_used(const struct options *options, struct error *err)
 {
     auto_arena struct arena arena = {0};
     struct sandbox_entry *entries;
     size_t count, running = 0;
 
+    if (options->force)
+        return 0;
     if (list_sandboxes(&arena, &entries, &count, err) < 0)
         return err->kind == ERR_UNAVAILABLE ? 0 : -1; /* no supervisor, so nothing runs */
     for (size_t i = 0; i < count; i++)
         running += entries[i].state == SANDBOX_RUNNING;
     if (running)
-        return error_set(err, ERR_CONFLICT, "%zu sandboxes run and may stand on %s; stop them, or say --force", running, name);
+        return error_set(err, ERR_CONFLICT, "%zu sandboxes run and may stand on it; stop them, or say --force", running);
+    return 0;
+}
+
+static int remove_tree(const char *path, struct error *err)
+{
+    if (nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", path);
     return 0;
 }
 
@@ -308,16 +317,41 @@ static int image_remove(const struct options *options, char **arguments, struct 
     if (!is_image_name(name))
         return error_set(err, ERR_INVALID, "%s is no image's name", name);
     buffer_format(&path, "%s/%s", paths.images, name);
-    buffer_format(&away, "%s/.removed.%s.%d", paths.images, name, (int)getpid());
+    buffer_format(&away, "%s/.old.%s.%d", paths.images, name, (int)getpid());
     if (access(path.data, F_OK) < 0)
         return error_set_errno(err, ERR_NOT_FOUND, "%s", path.data);
-    if (!options->force && refuse_while_used(name, err) < 0)
+    if (refuse_while_used(options, err) < 0)
         return -1;
     if (rename(path.data, away.data) < 0)
         return error_set_errno(err, ERR_INTERNAL, "%s", path.data);
-    if (nftw(away.data, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "%s", away.data);
-    return 0;
+    return remove_tree(away.data, err);
+}
+
+static int is_replaced(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, ".old.", strlen(".old.")) == 0;
+}
+
+static int image_prune(const struct options *options, char **arguments, struct error *err)
+{
+    struct dirent **entries;
+    int count, failed = 0;
+
+    (void)arguments;
+    if (refuse_while_used(options, err) < 0)
+        return -1;
+    count = scandir(paths.images, &entries, is_replaced, compare_entries);
+    if (count < 0)
+        return error_set_errno(err, ERR_NOT_FOUND, "%s", paths.images);
+    for (int i = 0; i < count; i++) {
+        auto_buffer struct buffer path = {0};
+
+        buffer_format(&path, "%s/%s", paths.images, entries[i]->d_name);
+        failed += remove_tree(path.data, err) < 0;
+        free(entries[i]);
+    }
+    free(entries);
+    return failed ? -1 : 0;
 }
 
 /* --- the machine -------------------------------------------------------------------------------------------------------------- */
@@ -352,6 +386,7 @@ static const struct {
     {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [NAME]", "build an image from Debian packages (default: base)"},
     {"image", "list", image_list, 0, 0, "", "the images of this machine"},
     {"image", "remove", image_remove, 1, 1, "[--force] NAME", "remove an image"},
+    {"image", "prune", image_prune, 0, 0, "[--force]", "remove what newer builds of images replaced"},
     {"sandbox", "list", sandbox_print, 0, 0, "[--running]", "the sandboxes of this machine"},
     {"doctor", NULL, doctor, 0, 0, "", "what this machine lacks for sandboxes, with the cure"},
 };
