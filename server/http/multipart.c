@@ -232,7 +232,7 @@ static int after_delimiter(struct stream *stream, struct error *err)
         }
         while (blanks < left && (at[blanks] == ' ' || at[blanks] == '\t'))
             blanks++;
-        if (left >= blanks + 2 && at[blanks] == '\r' && at[blanks + 1] == '\n') {
+        if (blanks <= PADDING_MAX && left >= blanks + 2 && at[blanks] == '\r' && at[blanks + 1] == '\n') {
             stream->begin += blanks + 2;
             return 1;
         }
@@ -284,7 +284,8 @@ static int read_part_head(struct stream *stream, struct part *part, struct error
         at = stream->window + stream->begin;
         /* A part may have no header at all. */
         stop = left >= 2 && at[0] == '\r' && at[1] == '\n' ? at : memmem(at, left, "\r\n\r\n", 4);
-        if ((stop ? (size_t)(stop - at) : left) > PART_HEAD_MAX)
+        /* Without an end in sight: at the least it begins at the last three bytes. */
+        if (stop ? stop - at > PART_HEAD_MAX : left > PART_HEAD_MAX + 3)
             return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has more than 8 KiB of headers");
         if (stop)
             break;
