@@ -100,8 +100,7 @@ static int check_config(struct error *err)
     return 0;
 }
 
-/* --- commands without settings
- * ------------------------------------------------------------------------------------ */
+/* --- commands without settings --------------------------------------------------------------- */
 
 static void print_help(void)
 {

@@ -90,9 +90,7 @@ static void count_role(enum metric metric, const struct role *role)
     counter_add(metric, (int[]){counter_label(metric, 0, role->name)}, 1);
 }
 
-/* --- processes
- * --------------------------------------------------------------------------------------------------------
- */
+/* --- processes ------------------------------------------------------------------------------- */
 
 /* In the new process: what belongs to the master alone. */
 static void leave_master(void)
@@ -180,9 +178,7 @@ static bool child_ready(struct child *child)
     return true;
 }
 
-/* --- replacement
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- replacement ----------------------------------------------------------------------------- */
 
 static void announce_reload(void)
 {
@@ -255,9 +251,7 @@ static void replace_step(void)
         replace_end("done");
 }
 
-/* --- what happens
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- what happens ---------------------------------------------------------------------------- */
 
 static void log_death(const struct child *child, int status, bool asked)
 {
@@ -370,9 +364,7 @@ static void on_signal(const struct signalfd_siginfo *info)
     }
 }
 
-/* --- the loop
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- the loop -------------------------------------------------------------------------------- */
 
 static void start_missing(void)
 {

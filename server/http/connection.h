@@ -112,8 +112,7 @@ void gate_forget(struct connection *connection);
 /* Where the request ends in `received`, from what was not taken yet; 0 when not all has come. */
 size_t exchange_end(const struct connection *connection);
 
-/* --- seats: CivetWeb's side
- * -------------------------------------------------------------------------------------- */
+/* --- seats: CivetWeb's side ------------------------------------------------------------------ */
 
 /* Start CivetWeb with so many threads. */
 int seats_start(int threads, struct error *err);

@@ -77,9 +77,7 @@ bool gate_waiting(void)
     return atomic_load_explicit(&gate.queued, memory_order_relaxed) > 0;
 }
 
-/* --- lists
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- lists ----------------------------------------------------------------------------------- */
 
 static void list_add(struct connection *connection, enum waiting waiting)
 {
@@ -140,9 +138,7 @@ void gate_forget(struct connection *connection)
     epoll_ctl(gate.epoll, EPOLL_CTL_DEL, connection->exchange.fd, NULL);
 }
 
-/* --- addresses
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- addresses ------------------------------------------------------------------------------- */
 
 static struct address **address_slot(const struct in6_addr *name)
 {
@@ -188,9 +184,7 @@ static void address_leave(struct address *address)
     free(address);
 }
 
-/* --- memory
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 static void count_memory(struct connection *connection)
 {
@@ -244,9 +238,7 @@ void gate_drop(struct connection *connection)
     counter_add(METRIC_connections_open, NULL, -1);
 }
 
-/* --- refusals
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- refusals -------------------------------------------------------------------------------- */
 
 static const char *phrase(int status)
 {
@@ -318,8 +310,7 @@ void gate_refuse(struct connection *connection, int status, const char *reason, 
     gate_finish(connection);
 }
 
-/* --- a request's progress
- * -------------------------------------------------------------------------------------------- */
+/* --- a request's progress -------------------------------------------------------------------- */
 
 /* What gate_advance found wrong; told when the connection is settled. */
 static enum progress refused(struct connection *connection, int status, const char *reason,
@@ -516,9 +507,7 @@ void gate_done(struct connection *connection)
         seats_wake();
 }
 
-/* --- accepting
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- accepting ------------------------------------------------------------------------------- */
 
 static void listen_on(void)
 {
@@ -644,9 +633,7 @@ static void accept_some(void)
     }
 }
 
-/* --- deadlines
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- deadlines ------------------------------------------------------------------------------- */
 
 /* The next that is late in its list, taken out of it; NULL when none is. */
 static struct connection *late(enum waiting waiting, int64_t now_ms)
@@ -710,9 +697,7 @@ static int wait_ms(int64_t now_ms)
     return next_ms > now_ms ? (int)(next_ms - now_ms) : 0;
 }
 
-/* --- the loop
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- the loop -------------------------------------------------------------------------------- */
 
 /* Drop what a client still sends behind our last words: many read the answer only when they have
  * sent everything. */

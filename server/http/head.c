@@ -100,9 +100,7 @@ static bool refuse(struct head *head, int status, const char *problem)
     return false;
 }
 
-/* --- request line
- * --------------------------------------------------------------------------------------------------
- */
+/* --- request line ---------------------------------------------------------------------------- */
 
 /* A method that no route has is told by the router, with Allow. */
 static bool check_method(struct head *head)
@@ -237,9 +235,7 @@ static bool check_request_line(struct head *head, struct span line, struct span 
            check_target(head, authority, port);
 }
 
-/* --- fields
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- fields ---------------------------------------------------------------------------------- */
 
 static bool take_host(struct head *head, struct span value)
 {
@@ -397,9 +393,7 @@ static bool check_fields(struct head *head, struct span lines, struct span autho
     return true;
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- the whole ------------------------------------------------------------------------------- */
 
 /* Every byte is looked at once: line ends are CRLF, and there are no other controls. True when the
  * empty line was found, `*scanned` behind it. */

@@ -131,8 +131,7 @@ static ssize_t seat_receive(struct seat *seat, char *into, size_t size)
     return (ssize_t)head_write(&head, into);
 }
 
-/* --- what CivetWeb calls
- * ---------------------------------------------------------------------------------------------- */
+/* --- what CivetWeb calls --------------------------------------------------------------------- */
 
 int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t length)
 {
@@ -231,9 +230,7 @@ int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
     return real(attributes, starting ? STACK_BYTES : size);
 }
 
-/* --- callbacks
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- callbacks ------------------------------------------------------------------------------- */
 
 static struct seat *seat_of_request(const struct mg_connection *request)
 {
@@ -301,9 +298,7 @@ static int on_log(const struct mg_connection *request, const char *message)
     return 1;
 }
 
-/* --- start and stop
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- start and stop -------------------------------------------------------------------------- */
 
 static int open_stand_in(struct error *err)
 {
@@ -323,25 +318,18 @@ static int open_stand_in(struct error *err)
 int seats_start(int threads, struct error *err)
 {
     char thread_count[16], head_size[16], queue[16];
+    /* clang-format off */
     const char *options[] = {
-        "listening_ports",
-        "127.0.0.1:1", /* never bound: see bind */
-        "num_threads",
-        thread_count,
-        "connection_queue",
-        queue,
-        "max_request_size",
-        head_size,
-        "enable_keep_alive",
-        "yes",
-        "request_timeout_ms",
-        "60000",
-        "decode_url",
-        "no",
-        "enable_directory_listing",
-        "no",
+        "listening_ports",    "127.0.0.1:1", /* never bound: see bind */
+        "num_threads",        thread_count,
+        "connection_queue",   queue,
+        "max_request_size",   head_size,
+        "enable_keep_alive",  "yes",
+        "request_timeout_ms", "60000",
+        "decode_url",         "no",
         NULL,
     };
+    /* clang-format on */
     const struct mg_callbacks callbacks = {
         .begin_request = on_request, .connection_close = on_close, .log_message = on_log};
     size_t count = (size_t)threads + QUEUE + 2;

@@ -25,8 +25,7 @@ enum { BODY_LIMIT = 1 << 20, ANSWER_MAX = 256 * 1024, WAIT_MS = 5000 };
 static int port, stop_fd;
 static pid_t server;
 
-/* --- what is served: the body's length, or what the path asks for
- * ----------------------------------------------------- */
+/* --- what is served: the body's length, or what the path asks for ---------------------------- */
 
 static void answer(struct exchange *exchange, int status, const char *text)
 {
@@ -85,8 +84,7 @@ void router_serve(struct mg_connection *connection, struct exchange *exchange)
     answer(exchange, 200, text);
 }
 
-/* --- the server and its clients
- * ------------------------------------------------------------------------------------------ */
+/* --- the server and its clients -------------------------------------------------------------- */
 
 static void start_with(int64_t threads, int64_t address_connections)
 {
