@@ -7,6 +7,6 @@ WHERE id = $1::uuid;
 -- name: messages_wake returns nothing
 -- A session that sleeps boots again for a message; one that somebody stopped does not.
 UPDATE sessions
-SET status = 'provisioning', stopped_reason = NULL, generation = generation + 1, updated_at = now()
+SET status = 'provisioning', stopped_reason = NULL, generation = generation + 1, last_used_at = now(), updated_at = now()
 WHERE id = $1::uuid AND status = 'stopped' AND stopped_reason = 'idle'
 RETURNING generation;
