@@ -365,7 +365,7 @@ static const struct {
     {"all namespaces", check_namespaces, "a kernel with CONFIG_NAMESPACES (pid, net, ipc, uts, mount, cgroup)"},
     {"a new /proc", check_proc, "this process's /proc is covered: no ProtectKernelTunables= or ProtectProc= in the unit, no masked paths"},
     {"id-mapped mounts", check_idmap, "Linux 5.12, and SUPERVISOR_STATE on ext4, xfs, btrfs or tmpfs (6.3)"},
-    {"overlayfs", check_overlay, "Linux 6.13 with CONFIG_OVERLAY_FS (modprobe overlay)"},
+    {"overlayfs", check_overlay, "Linux 6.15 with CONFIG_OVERLAY_FS (modprobe overlay)"},
     {"cgroup controllers", check_controllers, "mount the controllers; in a unit Delegate=yes; for memory perhaps cgroup_enable=memory at boot"},
     {"cgroup 2", check_unified, "mount -t cgroup2 none /sys/fs/cgroup (Linux 5.14 for cgroup.kill)"},
     {"seccomp", check_seccomp, "a kernel with CONFIG_SECCOMP_FILTER"},
