@@ -174,7 +174,8 @@ $(O)/tests/sandbox/probe: tests/sandbox/probe.c
 	@mkdir -p $(@D)
 	musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -idirafter /usr/include \
 	    -idirafter /usr/include/$(shell uname -m)-linux-gnu -o $@ $<
-$(O)/tests/load/bare_civetweb: $(O)/tests/load/bare_civetweb.o
+LOAD = $(O)/tests/load/bare_civetweb $(O)/tests/load/followers
+$(LOAD): $(O)/tests/load/%: $(O)/tests/load/%.o
 	$(CC) $(LDFLAGS) -o $@ $^ -lcivetweb
 
 # Test programs read queries.def and their own fixtures; the scripts know where things were built.
@@ -203,7 +204,7 @@ api: $(PROGRAMS) ## tests of the real programs through their API; ARGS goes to p
 .PHONY: bench
 bench: ## how fast it is, beside what it is built on
 	@container/packages.sh run check bench
-	@+$(MAKE) --no-print-directory -j$(JOBS) $(PROGRAMS) $(O)/tests/load/bare_civetweb
+	@+$(MAKE) --no-print-directory -j$(JOBS) $(PROGRAMS) $(LOAD)
 	@tests/run.sh bench
 
 .PHONY: memcheck coverage
