@@ -18,8 +18,7 @@ static int option_of(int fd, int level, int option)
     int value = -1;
     socklen_t length = sizeof(value);
 
-    ck_assert_int_eq(getsockopt(fd, level, option, &value, &length), 0);
-    return value;
+    return getsockopt(fd, level, option, &value, &length) < 0 ? -1 : value;
 }
 
 static int free_port(void)
