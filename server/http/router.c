@@ -333,15 +333,23 @@ static int read_input(struct request *req, struct error *err)
     return request_read_body(req, err);
 }
 
-/* The object's 404 goes before its body's 422. */
+/* Whether what the path names exists. */
+static int find_object(struct request *req, struct error *err)
+{
+    if (!hooks || !hooks->find || !req->path_values[0] || !needs_database(req->route))
+        return 0;
+    if (!req->db && database_borrow(req->pool, BORROW_WAIT_MS, &req->db, err) < 0)
+        return -1;
+    return hooks->find(req, err);
+}
+
+/* The object's 404 goes before what is wrong with the body. */
 static int object_first(struct request *req, struct error *err)
 {
     struct error missing = {0};
 
-    if (err->kind != ERR_INVALID || !hooks || !hooks->find || !req->path_values[0] || !needs_database(req->route))
-        return -1;
-    if ((req->db || database_borrow(req->pool, BORROW_WAIT_MS, &req->db, &missing) == 0) &&
-        hooks->find(req, &missing) < 0 && missing.kind == ERR_NOT_FOUND)
+    if ((err->kind == ERR_INVALID || err->kind == ERR_BAD_REQUEST) && find_object(req, &missing) < 0 &&
+        missing.kind == ERR_NOT_FOUND)
         *err = missing;
     return -1;
 }
@@ -349,6 +357,9 @@ static int object_first(struct request *req, struct error *err)
 static int run(struct request *req, struct response *res, struct error *err)
 {
     if (admit(req, err) < 0)
+        return -1;
+    /* Nobody uploads to what is not there. */
+    if (req->route->body_type == BODY_UPLOAD && find_object(req, err) < 0)
         return -1;
     if (read_input(req, err) < 0)
         return object_first(req, err);
@@ -402,6 +413,8 @@ void router_serve(struct mg_connection *connection, struct exchange *exchange)
     if (answer(&req, &res, &err) < 0)
         response_error(&req, &res, &err);
     database_return(req.db);
+    if (res.handed_over)
+        res.status = 200;
     count(&req, &res, begin_us);
     if (!res.handed_over)
         response_send(&req, &res);
