@@ -24,7 +24,7 @@ try() {
     fi
 }
 
-# shellcheck disable=SC2086 # lists of files of ours, without blanks
+# shellcheck disable=SC2046 # lists of files of ours, without blanks
 rooms() { awk -f tests/lint/rooms.awk $(grep -E '^(common|server|supervisor)/' <<<"$sources"); }
 
 # A privileged program links little.
@@ -46,9 +46,9 @@ spelling() {
 # A header includes what its declarations need.
 headers() {
     local header bad=0
-    for header in $(grep -E '^(common|server|supervisor)/.*\.h$' <<<"$sources"); do
+    while read -r header; do
         printf '#include "%s"\n' "$header" | gcc "${flags[@]}" -fsyntax-only -x c - || bad=1
-    done
+    done < <(grep -E '^(common|server|supervisor)/.*\.h$' <<<"$sources")
     return $bad
 }
 
