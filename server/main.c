@@ -18,7 +18,7 @@
 #include "store/database.h"
 #include "store/migrate.h"
 
-#define VERSION "0.1.0"
+#define VERSION "1.0.0"
 
 /* One line, for whoever started the program. */
 static int fail(int status, const struct error *err)

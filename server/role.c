@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "common/counters.h"
 #include "common/log.h"
 #include "server/settings.h"
 
@@ -66,6 +67,7 @@ _Noreturn void role_main(const struct role *role, pid_t master, int ready_fd)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (!__asan_init && !__tsan_init)
         prctl(PR_SET_DUMPABLE, 0);
+    counters_enter();
     result = role->run(stop_pipe[0], &err);
     if (result < 0) {
         LOG(ERROR, "process_failed", V("reason", err.message));
