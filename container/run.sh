@@ -382,7 +382,7 @@ watch_over() {
     while [ -z "$stopping" ]; do
         ended=
         status=0
-        wait -n -p ended || status=$?
+        wait -n -p ended 2>/dev/null || status=$? # without the shell's own remark
         [ -z "$stopping" ] || break
         if [ "$ended" = "$tick" ]; then
             trim_logs
