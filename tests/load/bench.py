@@ -1,11 +1,18 @@
-"""How fast the server is, beside what it is built on; every measurement is bounded in time. make bench"""
+#!/usr/bin/env python3
+"""make bench: how fast it is, each figure beside one of something else that was taken in the same run, since machines drift.
+
+    bench.py [--seconds 5] [--followers 2000] [--pid PID] [PART...]        parts: http create exec followers slow flat chaos
+
+Starts the programs itself, in a folder of their own, unless SANDBOX_BASE_URL and SANDBOX_API_KEY name a server (with STATE_DIR or --pid for what
+looks at processes). Everything is bounded in time; with all parts it takes about five minutes. Ends with 1 when a bound that the project
+has set itself is broken or a part could not be measured.
+"""
 from __future__ import annotations
 
-import json
+import argparse
+import hashlib
 import os
 import re
-import resource
-import selectors
 import shutil
 import socket
 import subprocess
@@ -14,209 +21,369 @@ import tempfile
 import time
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "tests/api"))
+import crun
+import direct
+from project import TOP, Project, build, memory, ms, percentile, read, spread, wait_for
 
-import httpx  # noqa: E402
-from model_server import ModelServer  # noqa: E402
-from programs import BUILD, Server, read  # noqa: E402
-from sandbox_agents import Client  # noqa: E402
-
-SECONDS = int(os.environ.get("BENCH_SECONDS", "8"))
-FOLLOWERS = int(os.environ.get("BENCH_FOLLOWERS", "2000"))
-CONNECTIONS = 64
+HERE = Path(__file__).parent
+GAP = 0.05
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class Table:
+    """What was measured, and what stands beside it."""
+
+    def __init__(self):
+        self.rows = []
+        self.broken = []
+
+    def add(self, what: str, value: str, beside: str = "", ratio: str = ""):
+        print(f"  {what}: {value}" + (f"; {beside}" if beside else "") + (f"; {ratio}" if ratio else ""), flush=True)
+        self.rows.append((what, value, beside, ratio))
+
+    def bound(self, what: str, kept: bool):
+        if not kept:
+            self.broken.append(what)
+
+    def print(self):
+        rows = [("measured", "ours", "beside", "ratio"), *self.rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        print()
+        for number, row in enumerate(rows):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+            if number == 0:
+                print("  ".join("-" * width for width in widths))
+        for what in self.broken:
+            print(f"BROKEN: {what}")
 
 
-def percentiles(seconds: list[float]) -> str:
-    ordered = sorted(seconds)
-
-    def at(part: float) -> str:
-        return f"{1000 * ordered[min(len(ordered) - 1, int(len(ordered) * part))]:9.2f}"
-
-    return f"{at(0.5)} {at(0.99)}"
+def ratio(ours: float, theirs: float) -> str:
+    return f"{ours / theirs:.2f}" if theirs else ""
 
 
-def timed(times: int, what, pause: float = 0) -> list[float]:
-    taken = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        what()
-        taken.append(time.perf_counter() - begin)
-        time.sleep(pause)
-    return taken
+# --- requests a second ---------------------------------------------------------------------------------------------------
 
 
-def row(name: str, *columns: str):
-    print(f"  {name:<44}{' '.join(columns)}", flush=True)
+class Wrk:
+    """One bounded run of wrk(1)."""
+
+    SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+
+    def __init__(self, url: str, seconds: float, token: str | None = None, connections: int = 64):
+        command = ["wrk", "-t", "2", "-c", str(connections), "-d", f"{seconds:g}s", "--latency", "--timeout", "10s"]
+        if token:
+            command += ["-H", f"Authorization: Bearer {token}"]
+        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=seconds + 30)
+        if done.returncode:
+            raise SystemExit(f"wrk {url}: {done.stderr or done.stdout}")
+        self.rate = float(re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)[1])
+        self.p50, self.p99 = (self._time(done.stdout, share) for share in ("50%", "99%"))
+        wrong = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
+        failed = re.search(r"Socket errors: .*", done.stdout)
+        self.errors = ", ".join([*([f"{wrong[1]} answers other than 2xx"] if wrong else []), *([failed[0]] if failed else [])])
+
+    def _time(self, text: str, share: str) -> float:
+        match = re.search(rf"^\s+{share}\s+([\d.]+)(us|ms|s|m)$", text, re.M)
+        return float(match[1]) * self.SCALE[match[2]]
+
+    def __str__(self):
+        return f"{self.rate:,.0f}/s, p50 {ms(self.p50)}, p99 {ms(self.p99)}" + (f" ({self.errors})" if self.errors else "")
 
 
-# --- requests -----------------------------------------------------------------------------------------------------------
+class Bare:
+    """CivetWeb alone, with as many processes and threads as the server's workers have."""
+
+    def __init__(self, processes: int, threads: int):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/healthz"
+        self.process = subprocess.Popen([build() / "tests/load/bare_civetweb", str(self.port), str(processes), str(threads)])
+
+    def __enter__(self):
+        wait_for("bare CivetWeb", self._answers, 10)
+        return self
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise SystemExit("bare CivetWeb does not start")
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            return True
+        except OSError:
+            return False
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
 
 
-def wrk(url: str, *headers: str) -> tuple[str, str]:
-    """Requests a second, and the 99th percentile in milliseconds."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "--latency", *(w for h in headers for w in ("-H", h)), url]
-    out = subprocess.run(command, text=True, capture_output=True, check=True).stdout
-    if bad := re.search(r"Non-2xx or 3xx responses: (\d+)|Socket errors: .*", out):
-        print(f"  ({url}: {bad[0].strip()})")
-    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
-    value, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", out).groups()
-    return f"{rate:10.0f}", f"{float(value) * {'us': 0.001, 'ms': 1, 's': 1000}[unit]:9.2f}"
+def statement(file: str, name: str, *values: str) -> str:
+    """A query of ours with its parameters written out, for pgbench. The values are digests, ids and words of ours."""
+    text = re.split(r"^-- name: (\S+).*$", read(TOP / "sql/queries" / file), flags=re.M)
+    text = re.sub(r"--.*", "", text[text.index(name) + 1]).strip()
+    for number, value in enumerate(values, 1):
+        text = text.replace(f"${number}", "NULL" if value is None else f"'{value}'")
+    return text
 
 
-def requests(server: Server, client: Client):
-    print(f"\nrequests, {CONNECTIONS} connections, {SECONDS} s each" + " " * 6 + "req/s    p99 ms")
-    port = free_port()
-    bare = subprocess.Popen([TOP / BUILD / "tests/load/bare_civetweb", str(port)])
+def pgbench(project: Project, agent: str, seconds: float, clients: int) -> tuple[float, float] | str:
+    """Transactions a second and their mean time; each is what GET /api/agents/{id} asks. Or why that can't be measured."""
+    program = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/pgbench"), reverse=True)), None) or shutil.which("pgbench")
     try:
-        for _ in range(100):
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/", timeout=1)
-                break
-            except httpx.HTTPError:
-                time.sleep(0.05)
-        row("a bare CivetWeb handler", *wrk(f"http://127.0.0.1:{port}/"))
-    finally:
-        bare.terminate()
-        bare.wait()
-    row("GET /healthz", *wrk(f"{server.url}/healthz"))
-    agent = client.agents.create(slug="bench", name="bench", manifest={"entries": {"a.md": {"kind": "file", "content": "x" * 500}}})
-    row("GET /api/agents/{id}, with a key", *wrk(f"{server.url}/api/agents/{agent.id}", f"Authorization: Bearer {server.api_key}"))
-    return agent
+        url = project.setting("DATABASE_URL", "")
+    except (SystemExit, KeyError):
+        return "which database it uses is not known (STATE_DIR or --pid)"
+    if not program:
+        return "pgbench is not installed"
+    if not (match := re.fullmatch(r"postgresql://(\w+)@/(\w+)\?host=([^&]+)", url)):
+        return "the database is not the private one"
+    user, database, host = match.groups()
+    with project.connect() as connection:
+        tenant = connection.call("GET", "/api/projects")[0]["id"]
+    digest = hashlib.sha256(project.key.encode()).hexdigest()
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        if project.key.startswith("ak_"):
+            script.write(statement("identity.sql", "identity_key", digest) + "\n")
+        script.write(statement("agents.sql", "agents_get", tenant, agent, None, "builtin/shell") + "\n")
+        script.flush()
+        done = subprocess.run([program, "-n", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", f"{seconds:.0f}", "-h", host, "-U", user,
+                               "-f", script.name, database], capture_output=True, text=True, timeout=seconds + 60)
+    if done.returncode:
+        return f"pgbench: {done.stderr.strip()[-300:]}"
+    return (float(re.search(r"tps = ([\d.]+)", done.stdout)[1]),
+            float(re.search(r"latency average = ([\d.]+) ms", done.stdout)[1]) / 1000)
 
 
-# --- sandboxes ------------------------------------------------------------------------------------------------------------
-
-
-def creation(client: Client, agent):
-    print("\nsandboxes" + " " * 46 + "p50 ms    p99 ms")
-    made = []
-    taken = timed(30, lambda: made.append(client.sessions.create_and_wait(agent.id, timeout=60)))
-    row(f"create_and_wait, {len(taken)} times", "  ", percentiles(taken))
-    for session in made[1:]:
-        client.sessions.delete(session.id)
-    return made[0]
-
-
-class Crun:
-    """A container of the same image, to run `true` in."""
-
-    def __init__(self, image: Path):
-        self.folder = Path(tempfile.mkdtemp(prefix="bench-crun-"))
-        self.name = f"bench-{os.getpid()}"
-        self.crun = ["crun", "--root", str(self.folder / "state"), "--cgroup-manager=cgroupfs"]
-        subprocess.run(["crun", "spec"], cwd=self.folder, check=True)
-        spec = json.loads((self.folder / "config.json").read_text())
-        spec["root"] = {"path": str(image), "readonly": True}
-        spec["process"].update(terminal=False, args=["sleep", "600"])
-        (self.folder / "config.json").write_text(json.dumps(spec))
-        subprocess.run([*self.crun, "run", "-d", "-b", self.folder, self.name], check=True, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.DEVNULL)
-
-    def true(self):
-        subprocess.run([*self.crun, "exec", self.name, "true"], check=True, stdin=subprocess.DEVNULL)
-
-    def close(self):
-        subprocess.run([*self.crun, "delete", "-f", self.name], check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def commands(server: Server, session):
-    crun = Crun(server.state / "images/base")
+def bench_http(project: Project, table: Table, options):
     try:
-        with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.api_key}"}, timeout=60) as http:
-            def through_api():
-                answer = http.post(f"/api/sessions/{session.id}/exec", json={"command": "true"})
-                assert answer.status_code == 200 and answer.json()["exit_code"] == 0, answer.text
+        workers = int(project.setting("WORKERS", "0")) or os.cpu_count()
+        threads, pool = int(project.setting("WORKER_THREADS", "64")), int(project.setting("DATABASE_POOL", "8"))
+    except (SystemExit, KeyError):
+        workers, threads, pool = os.cpu_count(), 64, 8
+    with project.connect() as connection, Bare(workers, threads) as bare:
+        agent = project.agent(connection)["id"]
+        Wrk(f"{project.url}/api/agents/{agent}", 1, project.key)
+        before = Wrk(bare.url, options.seconds)
+        health = Wrk(f"{project.url}/healthz", options.seconds)
+        get = Wrk(f"{project.url}/api/agents/{agent}", options.seconds, project.key)
+        after = Wrk(bare.url, options.seconds)
+        database = pgbench(project, agent, options.seconds, workers * pool)
+        connection.call("DELETE", f"/api/agents/{agent}")
+    rate = (before.rate + after.rate) / 2
+    table.add("bare CivetWeb, before and after", str(before), str(after))
+    table.add("GET /healthz", str(health), f"bare CivetWeb {rate:,.0f}/s", f"{ratio(health.rate, rate)} of its rate")
+    table.add("GET /api/agents/{id} with a key", str(get), f"bare CivetWeb {rate:,.0f}/s", f"{ratio(get.rate, rate)} of its rate")
+    if isinstance(database, str):
+        table.add("its statements by pgbench", "not measured", database)
+    else:
+        table.add("GET /api/agents/{id}, again", f"{get.rate:,.0f}/s", f"its statements by pgbench {database[0]:,.0f}/s, mean {ms(database[1])}",
+                  f"{ratio(get.rate, database[0])} of its rate")
+    table.bound("requests failed under wrk", not (health.errors or get.errors))
 
-            for pause, how in ((0, "one after the other"), (0.05, "50 ms apart")):
-                times = 200 if not pause else 60
-                timed(5, through_api)
-                row(f"exec of true through the API, {how}", "  ", percentiles(timed(times, through_api, pause)))
-                row(f"crun exec true, {how}", "  ", percentiles(timed(times, crun.true, pause)))
-    finally:
-        crun.close()
+
+# --- sandboxes -----------------------------------------------------------------------------------------------------------
 
 
-# --- followers ------------------------------------------------------------------------------------------------------------
+def crun_beside(project: Project, table: Table, cache={}) -> dict | None:
+    """Taken once for both parts that show it."""
+    if "times" not in cache:
+        image = (project.state / "images" / "base").resolve() if project.state else None
+        folder = Path(tempfile.mkdtemp(prefix="bench-crun-"))
+        try:
+            if os.geteuid() != 0 or not shutil.which("crun") or not image or not image.is_dir():
+                table.add("crun", "not measured", "needs root, crun and STATE_DIR with the base image")
+                cache["times"] = None
+            else:
+                cache["times"] = crun.measure(str(image), folder, 200, GAP)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return cache["times"]
 
 
-def proportional_kib(pids: list[int]) -> int:
-    return sum(int(re.search(r"^Pss:\s+(\d+)", read(f"/proc/{pid}/smaps_rollup"), re.M)[1]) for pid in pids)
+def bench_create(project: Project, table: Table, options):
+    created, deleted = [], []
+    with project.connect() as connection:
+        agent = project.agent(connection)["id"]
+        for number in range(32):
+            began = time.monotonic()
+            session = project.session(connection, agent)["id"]
+            up = time.monotonic()
+            connection.call("DELETE", f"/api/sessions/{session}")
+            if number >= 2:
+                created.append(up - began)
+                deleted.append(time.monotonic() - up)
+        connection.call("DELETE", f"/api/agents/{agent}")
+    theirs = crun_beside(project, table)
+    if theirs:
+        table.add("create_and_wait", spread(created), f"crun run --detach {spread(theirs['run'])}",
+                  f"{ratio(percentile(created, 0.5), percentile(theirs['run'], 0.5))} of its p50")
+    else:
+        table.add("create_and_wait", spread(created))
+    table.add("DELETE of a running session", spread(deleted))
 
 
-def slab_kib() -> int:
-    return int(re.search(r"^Slab:\s+(\d+)", read("/proc/meminfo"), re.M)[1])
+def exec_times(connection, session: str, count: int, gap: float) -> list[float]:
+    times, due = [], time.monotonic()
+    for _ in range(count):
+        time.sleep(max(0.0, due - time.monotonic()))
+        due += gap
+        began = time.monotonic()
+        answer = connection.call("POST", f"/api/sessions/{session}/exec", {"command": "true"})
+        times.append(time.monotonic() - began)
+        if answer["exit_code"] != 0:
+            raise SystemExit(f"true: {answer}")
+    return times
 
 
-def followers(server: Server, client: Client, session):
-    print(f"\n{FOLLOWERS} followers of one session")
-    everybody = server.pids("streamer") + server.pids("worker")
-    request = (f"GET /api/sessions/{session.id}/events/stream?after=0 HTTP/1.1\r\nHost: {server.host}\r\n"
-               f"Authorization: Bearer {server.api_key}\r\n\r\n").encode()
-    before, slab = proportional_kib(everybody), slab_kib()
-    selector = selectors.DefaultSelector()
-    tails: dict[socket.socket, bytes] = {}
-    begin = time.perf_counter()
+def bench_exec(project: Project, table: Table, options):
+    with project.connect() as connection:
+        agent = project.agent(connection)["id"]
+        session = project.session(connection, agent)["id"]
+        exec_times(connection, session, 20, 0)
+        ours = {"back_to_back": exec_times(connection, session, 200, 0), "apart": exec_times(connection, session, 200, GAP)}
+        inner = None
+        try:
+            path = project.setting("SUPERVISOR_SOCKET", "")
+            if path and os.access(path, os.W_OK):
+                inner = {"back_to_back": direct.measure(path, session, 200, 0), "apart": direct.measure(path, session, 200, GAP)}
+        except (SystemExit, KeyError) as error:
+            print(f"  the supervisor alone is not measured: {error}")
+        connection.call("DELETE", f"/api/sessions/{session}")
+        connection.call("DELETE", f"/api/agents/{agent}")
+    theirs = crun_beside(project, table)
+    for key, when in (("back_to_back", "back to back"), ("apart", "one per 50 ms")):
+        if theirs:
+            table.add(f"exec of true, {when}", spread(ours[key]), f"crun exec {spread(theirs[key])}",
+                      f"{ratio(percentile(ours[key], 0.5), percentile(theirs[key], 0.5))} of its p50")
+        else:
+            table.add(f"exec of true, {when}", spread(ours[key]))
+        if inner:
+            table.add(f"  the supervisor alone, {when}", spread(inner[key]), "the same with HTTP and database, above",
+                      f"{ratio(percentile(inner[key], 0.5), percentile(ours[key], 0.5))} of its p50")
 
-    def drain(until, seconds: float):
-        """Read what comes, until `until` holds for every follower; returns how many it holds for."""
-        done: set[socket.socket] = {s for s, tail in tails.items() if until(tail)}
-        end = time.monotonic() + seconds
-        while len(done) < len(tails) and time.monotonic() < end:
-            for key, _ in selector.select(0.1):
-                data = key.fileobj.recv(65536)
-                if not data:
-                    selector.unregister(key.fileobj)
-                    continue
-                tails[key.fileobj] = (tails[key.fileobj] + data)[-600:]
-                if until(tails[key.fileobj]):
-                    done.add(key.fileobj)
-        return len(done)
 
-    try:
-        for _ in range(FOLLOWERS):
-            one = socket.create_connection((server.host, server.port), timeout=30)
-            one.sendall(request)
-            one.setblocking(False)
-            selector.register(one, selectors.EVENT_READ)
-            tails[one] = b""
-        up = drain(lambda tail: b"session.status_running" in tail, 60)
-        row("attached", f"{up} of {FOLLOWERS} in {time.perf_counter() - begin:.1f} s")
-        grown, kernel = proportional_kib(everybody) - before, slab_kib() - slab
-        row("memory of ours a follower", f"{grown / FOLLOWERS:.1f} KiB")
-        row("kernel memory (slab) a follower", f"{kernel / FOLLOWERS:.1f} KiB, both ends of the connection")
-        begin = time.perf_counter()
-        client.sessions.send(session.id, "$ true")
-        got = drain(lambda tail: b"session.status_idle" in tail, 60)
-        row("a turn seen to its end", f"by {got} in {time.perf_counter() - begin:.2f} s")
-    finally:
-        for one in tails:
-            one.close()
+# --- followers -------------------------------------------------------------------------------------------------------------
+
+
+def kernel_memory() -> int:
+    """Slab and the buffers of TCP, in bytes; of the whole machine, so only a difference says something."""
+    slab = int(re.search(r"^Slab:\s+(\d+) kB", read("/proc/meminfo"), re.M)[1]) * 1024
+    pages = int(re.search(r"^TCP: .* mem (\d+)", read("/proc/net/sockstat"), re.M)[1])
+    return slab + pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Followers:
+    """followers.c: so many streams of one session, until the end of the block."""
+
+    def __init__(self, project: Project, session: str, after: int, count: int):
+        command = [build() / "tests/load/followers", str(project.address[1]), str(count), f"/api/sessions/{session}/events/stream?after={after}",
+                   '"session.status_idle"', "20"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "SANDBOX_API_KEY": project.key})
+        self.count = count
+
+    def line(self, word: str) -> tuple[float, float]:
+        line = self.process.stdout.readline().split()
+        if len(line) != 4 or line[0] != word or int(line[1]) != self.count:
+            raise SystemExit(f"of {self.count} followers: {' '.join(line) or 'the client ended'}")
+        return float(line[2]), float(line[3])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def follow_turn(project: Project, connection, session: str, count: int):
+    """Seconds until all were open; from the message to the first and to the last follower's end of the turn; and memory per follower."""
+    streamer = next(iter(project.pids("streamer")), None)
+    own = memory(streamer) if streamer else {}
+    kernel = kernel_memory()
+    with Followers(project, session, project.last_seq(connection, session), count) as followers:
+        opened = followers.line("open")
+        time.sleep(0.5)
+        grown = {name: (size - own.get(name, 0)) / count for name, size in memory(streamer).items()} if own else {}
+        grown["kernel"] = (kernel_memory() - kernel) / count
+        began = time.monotonic()
+        connection.call("POST", f"/api/sessions/{session}/messages", {"prompt": "$ echo the followers see this"})
+        first, last = followers.line("seen")
+    return opened[1] - opened[0], first - began, last - began, grown
+
+
+def bench_followers(project: Project, table: Table, options):
+    with project.connect() as connection:
+        agent = project.agent(connection)["id"]
+        session = project.session(connection, agent)["id"]
+        follow_turn(project, connection, session, 1)
+        _, _, alone, _ = follow_turn(project, connection, session, 1)
+        opened, first, last, grown = follow_turn(project, connection, session, options.followers)
+        connection.call("DELETE", f"/api/sessions/{session}")
+        connection.call("DELETE", f"/api/agents/{agent}")
+    count = f"{options.followers:,}"
+    table.add(f"{count} followers opened", f"{opened:.2f} s", f"{options.followers / opened:,.0f}/s")
+    table.add(f"message to the turn's end at {count} followers", f"the first {ms(first)}, all {ms(last)}", f"at one follower {ms(alone)}",
+              f"{ratio(last, alone)} of it")
+    if "Pss" in grown:
+        table.add("the streamer's memory per follower", f"RSS {grown['Rss'] / 1024:.2f} KiB, PSS {grown['Pss'] / 1024:.2f} KiB",
+                  f"the kernel's for both ends of a socket {grown['kernel'] / 1024:.1f} KiB")
+    else:
+        table.add("the streamer's memory per follower", "not measured", "which processes serve is not known (STATE_DIR or --pid)")
+
+
+# --- the load tests --------------------------------------------------------------------------------------------------------
+
+
+def load_test(name: str, about: str):
+    """A program of its own against the same server; its exit status says whether its bounds held."""
+
+    def run(project: Project, table: Table, options):
+        environment = {**os.environ, "SANDBOX_BASE_URL": project.url, "SANDBOX_API_KEY": project.key}
+        if project.state:
+            environment["STATE_DIR"] = str(project.state)
+        pid = ["--pid", str(project.run_pid)] if project.run_pid and name != "slow_clients" else []
+        began = time.monotonic()
+        done = subprocess.run([sys.executable, HERE / f"{name}.py", *pid], env=environment, timeout=180)
+        table.add(about, "held" if done.returncode == 0 else "BROKEN", f"{time.monotonic() - began:.0f} s, figures above")
+        table.bound(about, done.returncode == 0)
+
+    return run
+
+
+PARTS = {
+    "http": bench_http, "create": bench_create, "exec": bench_exec, "followers": bench_followers,
+    "slow": load_test("slow_clients", "/healthz beside 2,600 slow clients"),
+    "flat": load_test("flat", "memory and descriptors over 2,000 requests"),
+    "chaos": load_test("chaos", "kill -9 of each process under load"),
+}
 
 
 def main():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, FOLLOWERS + 1000)), hard))
-    model = ModelServer()
-    server = Server(model.url, POSTGRES_OPTIONS="", LOG_LEVEL="WARNING")
-    try:
-        print(f"{os.cpu_count()} cores, {os.uname().release}; the load comes from the same machine")
-        with Client(base_url=server.url, api_key=server.api_key) as client:
-            agent = requests(server, client)
-            session = creation(client, agent)
-            commands(server, session)
-            followers(server, client, session)
-    finally:
-        server.close()
-        model.close()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=5, help="of each run of wrk and pgbench")
+    parser.add_argument("--followers", type=int, default=2000)
+    parser.add_argument("--pid", type=int, help="of container/run.sh, when SANDBOX_BASE_URL names a server")
+    parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=" ".join(PARTS))
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    table = Table()
+    with Project(options.pid) as project:
+        for name in options.parts:
+            print(f"--- {name}", flush=True)
+            try:
+                PARTS[name](project, table, options)
+            except (SystemExit, Exception) as error:
+                table.add(name, "not measured", f"{type(error).__name__}: {error}"[:200])
+                table.broken.append(f"{name}: {error}")
+    table.print()
+    return 1 if table.broken else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
