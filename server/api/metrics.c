@@ -60,6 +60,7 @@ static void add_process(struct usage *usage, pid_t pid)
 {
     double ticks = (double)sysconf(_SC_CLK_TCK), start;
     unsigned long user, kernel, virtual_bytes;
+    long dead_user, dead_kernel; /* of its children that have ended */
     unsigned long long begin;
     char path[64], text[4096];
     const char *at;
@@ -67,11 +68,11 @@ static void add_process(struct usage *usage, pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     at = read_file(path, text, sizeof(text)) ? strrchr(text, ')') : NULL;
-    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d %llu %lu %ld",
-                      &user, &kernel, &begin, &virtual_bytes, &pages) != 5)
+    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu %lu %ld",
+                      &user, &kernel, &dead_user, &dead_kernel, &begin, &virtual_bytes, &pages) != 7)
         return;
     start = boot_seconds() + (double)begin / ticks;
-    usage->cpu_seconds += (double)(user + kernel) / ticks;
+    usage->cpu_seconds += ((double)(user + kernel) + (double)(dead_user + dead_kernel)) / ticks;
     usage->virtual_bytes += virtual_bytes;
     usage->resident_bytes += (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
     if (!usage->start_seconds || start < usage->start_seconds)
@@ -129,7 +130,7 @@ static void add_usage(struct buffer *out)
     buffer_format(out, "%" PRIu64 "\n", usage.resident_bytes);
     add_family(out, "process_start_time_seconds", "gauge", "When the server was started, since the epoch");
     buffer_format(out, "%.2f\n", usage.start_seconds);
-    add_family(out, "process_cpu_seconds_total", "counter", "Processor time of the server's processes that live");
+    add_family(out, "process_cpu_seconds_total", "counter", "Processor time of the server's processes");
     buffer_format(out, "%.2f\n", usage.cpu_seconds);
     add_family(out, "process_open_fds", "gauge", "Open descriptors of the server's processes");
     buffer_format(out, "%" PRId64 "\n", usage.open_fds);
