@@ -66,8 +66,7 @@ struct teardown {
     bool whole;  /* the folder too */
 };
 
-/* True when no process is left and the cgroups are removed. */
-static bool kill_and_wait(const char *id, int process)
+bool lifecycle_kill(const char *id, int process)
 {
     int64_t deadline = loop_now() + KILL_MS;
     struct pollfd end = {.fd = process, .events = POLLIN};
@@ -104,7 +103,7 @@ static int teardown_work(void *data, struct error *err)
 {
     struct teardown *teardown = data;
 
-    if (!kill_and_wait(teardown->id, teardown->process))
+    if (!lifecycle_kill(teardown->id, teardown->process))
         return error_set(err, PROCESSES_REMAIN, "processes of the sandbox do not end");
     if (teardown->whole)
         return files_delete_tree(sandbox_folder(), teardown->folder, err);
@@ -388,7 +387,7 @@ static void sweep_cgroup(const char *name, void *data)
     (void)data;
     if (box && box->slot >= 0)
         return;
-    if (!kill_and_wait(name, -1))
+    if (!lifecycle_kill(name, -1))
         LOG(ERROR, "sweep", V("cgroup", name), V("reason", "processes do not end"));
 }
 
@@ -421,7 +420,7 @@ void lifecycle_stop_all(void)
     for (struct sandbox *box = sandbox_first(); box; box = box->next) {
         if (box->slot < 0)
             continue;
-        if (!kill_and_wait(box->id, box->process.fd) || remove_boot(box->id, &error) < 0) {
+        if (!lifecycle_kill(box->id, box->process.fd) || remove_boot(box->id, &error) < 0) {
             LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id));
             continue;
         }

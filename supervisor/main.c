@@ -26,6 +26,7 @@
 #include "supervisor/lifecycle.h"
 #include "supervisor/loop.h"
 #include "supervisor/sandbox.h"
+#include "supervisor/selftest.h"
 #include "supervisor/spawn.h"
 
 enum { SYSTEMD_FIRST = 3, BACKLOG = 128, FIRST_RESERVED_ID = 65534 };
@@ -230,6 +231,8 @@ static int start(struct error *err)
         watch_signals(err) < 0)
         return -1;
     lifecycle_recover();
+    if (selftest_run(err) < 0)
+        return -1;
     return listen_to_peers(err);
 }
 

@@ -239,6 +239,43 @@ static const char *const masked_folders[] = {"/proc/acpi", "/proc/scsi", "/proc/
 
 static const char *const read_only_paths[] = {"/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/tty"};
 
+static int write_limit(const char *path, const char *format, int64_t value, struct error *err)
+{
+    char full[128];
+
+    snprintf(full, sizeof(full), "/sys/fs/cgroup/%s", path);
+    auto_close int fd = open(full, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    if (fd < 0 || dprintf(fd, format, (long long)value) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", full);
+    return 0;
+}
+
+/* Where language runtimes look for how much they may use, in both shapes: nothing but numbers, and nothing behind them. */
+static int tell_limits(const struct containment *containment, struct error *err)
+{
+    const struct {
+        const char *path, *format;
+        int64_t value;
+    } limits[] = {
+        {"memory.max", "%lld\n", containment->memory_bytes},
+        {"pids.max", "%lld\n", containment->pids},
+        {"cpu.max", "%lld 100000\n", containment->cpu_percent * 1000},
+        {"memory/memory.limit_in_bytes", "%lld\n", containment->memory_bytes},
+        {"pids/pids.max", "%lld\n", containment->pids},
+        {"cpu/cpu.cfs_quota_us", "%lld\n", containment->cpu_percent * 1000},
+        {"cpu/cpu.cfs_period_us", "%lld\n", 100000},
+    };
+    static const char *const folders[] = {"/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu"};
+
+    for (size_t i = 0; i < COUNT(folders); i++)
+        if (mkdir(folders[i], 0755) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "%s", folders[i]);
+    for (size_t i = 0; i < COUNT(limits); i++)
+        if (write_limit(limits[i].path, limits[i].format, limits[i].value, err) < 0)
+            return -1;
+    return 0;
+}
+
 int mounts_attach(struct containment *containment, struct error *err)
 {
     struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
@@ -261,6 +298,8 @@ int mounts_attach(struct containment *containment, struct error *err)
             return -1;
     if (rmdir("/sys/empty") < 0 && errno != EBUSY)
         return error_set_errno(err, ERR_INTERNAL, "/sys");
+    if (tell_limits(containment, err) < 0)
+        return -1;
     if (mount_setattr(containment->system, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0)
         return error_set_errno(err, ERR_INTERNAL, "read-only /sys");
     return 0;

@@ -21,6 +21,7 @@
 #include "common/scope.h"
 #include "supervisor/mounts.h"
 #include "supervisor/seccomp.h"
+#include "supervisor/selftest.h"
 #include "supervisor/steps.h"
 
 enum { GRANTS = 3 }; /* mounts that the child gets: root, workspace, /dev */
@@ -89,7 +90,7 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int become_init(struct containment *containment, struct error *err)
+static int become_init(struct containment *containment, bool self_test, struct error *err)
 {
     char *const arguments[] = {(char[]){"sandbox-init"}, NULL}, *const environment[] = {NULL};
     int grants[GRANTS];
@@ -104,19 +105,25 @@ static int become_init(struct containment *containment, struct error *err)
     containment->devices = grants[2];
     if (steps_run(containment, err) < 0)
         return -1;
+    if (self_test) {
+        if (selftest_inside(err) == 0)
+            _exit(0);
+        return -1;
+    }
     syscall(SYS_execveat, containment->program, "", arguments, environment, AT_EMPTY_PATH);
     return error_set_errno(err, ERR_INTERNAL, "sandbox-init");
 }
 
 /* --- the worker ---------------------------------------------------------------------------------------------------------------- */
 
-static int open_image(const char *name, struct error *err)
+static int open_image(const struct spawn_request *request, int folder, struct error *err)
 {
+    const char *name = request->self_test ? "image" : request->image;
     struct open_how how = {
         .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS, /* a name may be a link to a version beside it */
     };
-    int fd = (int)syscall(SYS_openat2, images_folder, name, &how, sizeof(how));
+    int fd = (int)syscall(SYS_openat2, request->self_test ? folder : images_folder, name, &how, sizeof(how));
 
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return error_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
@@ -164,7 +171,7 @@ static int grant_mounts(const struct spawn_request *request, pid_t pid, int fold
         return -1;
     snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
     auto_close int userns = open(path, O_RDONLY | O_CLOEXEC);
-    auto_close int image = open_image(request->image, err);
+    auto_close int image = open_image(request, folder, err);
     auto_close int layers = openat(folder, "l", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     auto_close int files = openat(folder, "ws", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (image < 0)
@@ -202,7 +209,9 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
     auto_close int folder = openat(sandboxes_folder, request->sandbox, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct start limits = {.memory_bytes = request->memory_bytes, .pids = request->pids, .cpu_percent = request->cpu_percent};
     auto_cgroup_entry struct cgroup_entry entry = {.unified = -1};
-    struct containment containment = {.hostname = request->hostname, .tmp_bytes = request->tmp_bytes,
+    struct containment containment = {.hostname = request->hostname, .memory_bytes = request->memory_bytes,
+                                      .pids = request->pids, .cpu_percent = request->cpu_percent,
+                                      .tmp_bytes = request->tmp_bytes,
                                       .tmp_inodes = settings.tmp_inodes, .cgroups = &entry, .program = program};
     struct spawn_report report = {.stage = SPAWN_CLONED};
     int pidfd_number = -1, sockets[2];
@@ -234,7 +243,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         close(ours);
         containment.listener = listener;
         containment.report = theirs;
-        become_init(&containment, &failure);
+        become_init(&containment, request->self_test, &failure);
         send_packet(containment.report, &failure, sizeof(failure), NULL, 0);
         _exit(1);
     }

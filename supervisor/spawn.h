@@ -5,6 +5,7 @@
 #ifndef SUPERVISOR_SPAWN_H
 #define SUPERVISOR_SPAWN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -17,6 +18,7 @@ struct spawn_request {
     char sandbox[SANDBOX_ID_LENGTH + 1];
     char image[129];
     char hostname[64];
+    bool self_test; /* not init, but selftest.c; the image is in the sandbox's folder */
     int64_t slot;
     int64_t memory_bytes, pids, cpu_percent, tmp_bytes;
 };

@@ -8,6 +8,7 @@
 /* All that the process has of the outside while it walks through the steps. */
 struct containment {
     const char *hostname;
+    int64_t memory_bytes, pids, cpu_percent; /* told to who asks inside; enforced by the cgroups */
     int64_t tmp_bytes;
     int64_t tmp_inodes;
     const struct cgroup_entry *cgroups;

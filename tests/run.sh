@@ -37,7 +37,7 @@ venv() {
 
 # Run Check programs one by one, and add their sums up.
 check_programs() {
-    local stage=$1 program output status line checks=0 bad=0 programs=0 begin=$SECONDS
+    local stage=$1 program output status line checks=0 bad=0 programs=0 skipped=0 begin=$SECONDS
     shift
     for program in "$@"; do
         programs=$((programs + 1))
@@ -50,13 +50,15 @@ check_programs() {
             checks=$((checks + BASH_REMATCH[1]))
             bad=$((bad + BASH_REMATCH[2] + BASH_REMATCH[3]))
             [ "$status" = 0 ] || [ $((BASH_REMATCH[2] + BASH_REMATCH[3])) -gt 0 ] || bad=$((bad + 1)) # it broke at its end: a leak, say
+        elif [ "$status" = 77 ]; then
+            skipped=$((skipped + 1)) # it can't run here, and says why
         else
             bad=$((bad + 1))
         fi
         grep -E 'skip(s|ped)' <<<"$output" | head -n 20
-        [ "$status" = 0 ] || printf '%s\n' "$output" | tail -n 100
+        [ "$status" = 0 ] || [ "$status" = 77 ] || printf '%s\n' "$output" | tail -n 100
     done
-    printf '%s: %d programs in %d s\n%s: %d passed, %d failed\n' "$stage" "$programs" $((SECONDS - begin)) "$stage" $((checks - bad > 0 ? checks - bad : 0)) "$bad"
+    printf '%s: %d programs (%d skipped) in %d s\n%s: %d passed, %d failed\n' "$stage" "$programs" "$skipped" $((SECONDS - begin)) "$stage" $((checks - bad > 0 ? checks - bad : 0)) "$bad"
     [ "$programs" -gt 0 ] && [ "$bad" = 0 ]
 }
 

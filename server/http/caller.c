@@ -81,6 +81,9 @@ static int identify_key(struct request *req, const char *token, struct error *er
         .key_project = arena_text(req->arena, "%s", rows_text(rows, 0, 2)),
         .key_project_slug = arena_text(req->arena, "%s", rows_text(rows, 0, 3)),
     };
+    if (*rows_text(rows, 0, 4) == 't' &&
+        query_run(req->db, QUERY_identity_used, PARAMS(req->caller.subject), err) < 0)
+        return -1;
     return 0;
 }
 

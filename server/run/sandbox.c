@@ -423,25 +423,34 @@ int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const
 
 /* --- draining ------------------------------------------------------------------------------------ */
 
+/* A place in the ring; `turn` tells an event of its descriptor from one of an earlier descriptor. */
+struct drained {
+    int fd; /* -1: free */
+    uint32_t turn;
+};
+
 static struct {
-    pthread_mutex_t mutex;
-    pid_t owner; /* the process whose thread reads; a child has no such thread */
+    pthread_mutex_t mutex; /* held by whoever reads or closes one, so that no number is used again meanwhile */
+    pid_t owner;           /* the process whose thread reads; a child has no such thread */
     int queue;
-    int fds[DRAINED_MAX]; /* a ring; -1: free */
+    struct drained ring[DRAINED_MAX];
     size_t next;
 } drain = {.mutex = PTHREAD_MUTEX_INITIALIZER, .queue = -1};
 
-static void drain_forget(int fd)
+static void drain_read(uint64_t which, char *bytes)
 {
-    pthread_mutex_lock(&drain.mutex);
-    for (size_t i = 0; i < DRAINED_MAX; i++) {
-        if (drain.fds[i] == fd) {
-            drain.fds[i] = -1;
-            close(fd);
-            break;
-        }
+    struct drained *place = &drain.ring[which % DRAINED_MAX];
+    ssize_t got = 1;
+
+    if (place->fd < 0 || place->turn != which / DRAINED_MAX)
+        return;
+    /* A few at a time, so that one flood does not starve the others. */
+    for (int round = 0; round < DRAIN_ROUNDS && got > 0; round++)
+        got = read(place->fd, bytes, CHUNK);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+        close(place->fd);
+        place->fd = -1;
     }
-    pthread_mutex_unlock(&drain.mutex);
 }
 
 static void *drain_run(void *queue)
@@ -452,15 +461,11 @@ static void *drain_run(void *queue)
     if (!bytes)
         abort();
     for (;;) {
-        ssize_t got = 1;
-
         if (epoll_wait((int)(intptr_t)queue, &event, 1, -1) != 1)
             continue;
-        /* A few at a time, so that one flood does not starve the others. */
-        for (int round = 0; round < DRAIN_ROUNDS && got > 0; round++)
-            got = read(event.data.fd, bytes, CHUNK);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-            drain_forget(event.data.fd);
+        pthread_mutex_lock(&drain.mutex);
+        drain_read(event.data.u64, bytes);
+        pthread_mutex_unlock(&drain.mutex);
     }
     return NULL;
 }
@@ -478,7 +483,8 @@ static bool drain_start(void)
     drain.queue = epoll_create1(EPOLL_CLOEXEC);
     if (drain.queue < 0)
         return false;
-    memset(drain.fds, -1, sizeof(drain.fds));
+    for (size_t i = 0; i < DRAINED_MAX; i++)
+        drain.ring[i].fd = -1;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
@@ -495,20 +501,26 @@ static bool drain_start(void)
 
 void sandbox_drain(int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-    int *place;
+    struct epoll_event event = {.events = EPOLLIN};
+    struct drained *place;
+    size_t index;
 
-    pthread_mutex_lock(&drain.mutex);
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (!drain_start() || epoll_ctl(drain.queue, EPOLL_CTL_ADD, fd, &event) < 0) {
-        close(fd);
-        pthread_mutex_unlock(&drain.mutex);
-        return;
+    pthread_mutex_lock(&drain.mutex);
+    index = drain.next % DRAINED_MAX;
+    place = &drain.ring[index];
+    if (drain_start()) {
+        drain.next++;
+        scope_close(&place->fd);
+        *place = (struct drained){.fd = fd, .turn = place->turn + 1};
+        event.data.u64 = (uint64_t)place->turn * DRAINED_MAX + index;
+        if (epoll_ctl(drain.queue, EPOLL_CTL_ADD, fd, &event) == 0)
+            fd = -1;
+        else
+            place->fd = -1;
     }
-    place = &drain.fds[drain.next++ % DRAINED_MAX];
-    scope_close(place);
-    *place = fd;
     pthread_mutex_unlock(&drain.mutex);
+    scope_close(&fd);
 }
 
 /* --- commands ------------------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
 #include "api/handlers.h"
 #include "common/json.h"
 #include "common/utf8.h"
+#include "run/environment.h"
 #include "run/sandbox.h"
 
 enum {
@@ -86,59 +87,7 @@ static const struct field exec_target_fields[] = {
 };
 SCHEMA(exec_target);
 
-/* --- the command ------------------------------------------------------------------------------ */
-
-/* Before the manifest's; nothing of the server's own environment goes in. */
-static const char *const base_environment[] = {
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME=/root",
-    "USER=root",
-    "LOGNAME=root",
-    "SHELL=/bin/sh",
-    "LANG=C.UTF-8",
-};
-
-struct variables {
-    struct arena *arena;
-    struct texts all;
-};
-
-static int count_variable(const char *key, const char *value, void *context)
-{
-    (void)key, (void)value;
-    ++*(size_t *)context;
-    return 0;
-}
-
-/* A variable of the manifest takes the place of ours of the same name. */
-static int set_variable(const char *key, const char *value, void *context)
-{
-    struct variables *variables = context;
-    const char *text =
-        json_member_text(variables->arena, arena_text(variables->arena, "{\"v\":%s}", value), "v");
-    size_t length = strlen(key), i = 0;
-
-    while (i < COUNT(base_environment) &&
-           (strncmp(base_environment[i], key, length) != 0 || base_environment[i][length] != '='))
-        i++;
-    if (i == COUNT(base_environment))
-        i = variables->all.count++;
-    variables->all.items[i] = arena_text(variables->arena, "%s=%s", key, text ? text : "");
-    return 0;
-}
-
-static struct texts make_environment(struct arena *arena, const char *manifest)
-{
-    struct variables variables = {.arena = arena};
-    size_t count = COUNT(base_environment);
-
-    json_each(arena, manifest, count_variable, &count);
-    variables.all.items = arena_alloc(arena, count * sizeof(*variables.all.items));
-    memcpy(variables.all.items, base_environment, sizeof(base_environment));
-    variables.all.count = COUNT(base_environment);
-    json_each(arena, manifest, set_variable, &variables);
-    return variables.all;
-}
+/* --- the answer ------------------------------------------------------------------------------- */
 
 static void output_done(struct sandbox_output *output)
 {
@@ -150,8 +99,6 @@ static bool truncated(const struct sandbox_output *output)
 {
     return output->total > (int64_t)output->bytes.length;
 }
-
-/* --- the answer ------------------------------------------------------------------------------- */
 
 /* How many bytes to show: a cut goes in front of the character that it would halve. */
 static size_t shown_length(const struct sandbox_output *output)
@@ -255,7 +202,7 @@ int exec_run(struct request *req, struct response *res, struct error *err)
     exec = (struct exec){
         .sandbox = target.id,
         .argv = {argv, COUNT(argv)},
-        .environment = make_environment(req->arena, target.environment),
+        .environment = environment_make(req->arena, target.environment),
         .directory = target.workdir,
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
