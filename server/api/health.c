@@ -52,5 +52,6 @@ int health_ready(struct request *req, struct response *res, struct error *err)
         LOG(WARNING, "not_ready", V("schema", version), V("wanted", migrate_current()));
         return respond(res, 503, &schema_readiness, &answer);
     }
-    return respond(res, 200, &schema_readiness, &(struct readiness){"ready", "available", "current"});
+    return respond(res, 200, &schema_readiness,
+                   &(struct readiness){"ready", "available", "current"});
 }

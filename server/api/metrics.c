@@ -13,7 +13,9 @@
 #include "common/counters.h"
 #include "common/scope.h"
 
-/* --- what the processes use -------------------------------------------------------------------------------------------------- */
+/* --- what the processes use
+ * --------------------------------------------------------------------------------------------------
+ */
 
 struct usage {
     uint64_t virtual_bytes, resident_bytes;
@@ -55,7 +57,8 @@ static double boot_seconds(void)
     return line ? strtod(line + strlen("btime "), NULL) : 0;
 }
 
-/* Add what /proc/PID/stat says (proc(5)); the name in it may hold anything, so fields are counted from its end. */
+/* Add what /proc/PID/stat says (proc(5)); the name in it may hold anything, so fields are counted
+ * from its end. */
 static void add_process(struct usage *usage, pid_t pid)
 {
     double ticks = (double)sysconf(_SC_CLK_TCK), start;
@@ -68,8 +71,11 @@ static void add_process(struct usage *usage, pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     at = read_file(path, text, sizeof(text)) ? strrchr(text, ')') : NULL;
-    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu %lu %ld",
-                      &user, &kernel, &dead_user, &dead_kernel, &begin, &virtual_bytes, &pages) != 7)
+    if (!at ||
+        sscanf(at + 1,
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu "
+               "%lu %ld",
+               &user, &kernel, &dead_user, &dead_kernel, &begin, &virtual_bytes, &pages) != 7)
         return;
     start = boot_seconds() + (double)begin / ticks;
     usage->cpu_seconds += ((double)(user + kernel) + (double)(dead_user + dead_kernel)) / ticks;
@@ -90,7 +96,8 @@ static bool is_same_program(pid_t pid)
     return length > 0 && length == our_length && memcmp(theirs, ours, (size_t)length) == 0;
 }
 
-/* The master and its children: every process of the server. One that is started otherwise tells of itself alone. */
+/* The master and its children: every process of the server. One that is started otherwise tells of
+ * itself alone. */
 static struct usage server_usage(void)
 {
     struct usage usage = {0};
@@ -124,13 +131,17 @@ static void add_usage(struct buffer *out)
     struct usage usage = server_usage();
     struct rlimit files;
 
-    add_family(out, "process_virtual_memory_bytes", "gauge", "Virtual memory of the server's processes");
+    add_family(out, "process_virtual_memory_bytes", "gauge",
+               "Virtual memory of the server's processes");
     buffer_format(out, "%" PRIu64 "\n", usage.virtual_bytes);
-    add_family(out, "process_resident_memory_bytes", "gauge", "Resident memory of the server's processes");
+    add_family(out, "process_resident_memory_bytes", "gauge",
+               "Resident memory of the server's processes");
     buffer_format(out, "%" PRIu64 "\n", usage.resident_bytes);
-    add_family(out, "process_start_time_seconds", "gauge", "When the server was started, since the epoch");
+    add_family(out, "process_start_time_seconds", "gauge",
+               "When the server was started, since the epoch");
     buffer_format(out, "%.2f\n", usage.start_seconds);
-    add_family(out, "process_cpu_seconds_total", "counter", "Processor time of the server's processes");
+    add_family(out, "process_cpu_seconds_total", "counter",
+               "Processor time of the server's processes");
     buffer_format(out, "%.2f\n", usage.cpu_seconds);
     add_family(out, "process_open_fds", "gauge", "Open descriptors of the server's processes");
     buffer_format(out, "%" PRId64 "\n", usage.open_fds);

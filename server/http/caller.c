@@ -13,7 +13,9 @@
 
 enum { TOKEN_BYTES_MAX = 4096 };
 
-/* --- the credential ------------------------------------------------------------------------------------------------------ */
+/* --- the credential
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* The one token behind "Bearer", or NULL: no header, another scheme, two headers, two tokens. */
 static const char *bearer_token(const struct request *req)
@@ -47,14 +49,16 @@ static bool has_operator_token(void)
     return settings.operator_token.value && settings.operator_token.value[0];
 }
 
-/* Without a key, a token, and outside production everybody may do everything. Keys that exist once close it for this process's life. */
+/* Without a key, a token, and outside production everybody may do everything. Keys that exist once
+ * close it for this process's life. */
 static int is_open(struct request *req, bool *open, struct error *err)
 {
     static atomic_bool closed;
     auto_rows struct rows *rows = NULL;
 
     *open = false;
-    if (!server_settings_relaxed() || has_operator_token() || atomic_load_explicit(&closed, memory_order_relaxed))
+    if (!server_settings_relaxed() || has_operator_token() ||
+        atomic_load_explicit(&closed, memory_order_relaxed))
         return 0;
     if (query_rows(req->db, QUERY_identity_any_key, NO_PARAMS, &rows, err) < 0)
         return -1;
@@ -89,7 +93,8 @@ static int identify_key(struct request *req, const char *token, struct error *er
 
 int caller_identify(struct request *req, struct error *err)
 {
-    static const struct caller operator = {.kind = CALLER_OPERATOR, .subject = "operator", .label = "operator"};
+    static const struct caller operator= {
+        .kind = CALLER_OPERATOR, .subject = "operator", .label = "operator"};
     const char *token = bearer_token(req);
 
     req->caller = (struct caller){.kind = CALLER_NOBODY};
@@ -110,7 +115,9 @@ int caller_identify(struct request *req, struct error *err)
     return 0;
 }
 
-/* --- the project ----------------------------------------------------------------------------------------------------------- */
+/* --- the project
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int project_missing(struct error *err)
 {
@@ -130,7 +137,8 @@ static int project_of_key(struct request *req, const char *named, struct error *
 {
     const struct caller *caller = &req->caller;
 
-    if (named && strcasecmp(named, caller->key_project) != 0 && strcmp(named, caller->key_project_slug) != 0)
+    if (named && strcasecmp(named, caller->key_project) != 0 &&
+        strcmp(named, caller->key_project_slug) != 0)
         return project_missing(err);
     req->project = caller->key_project;
     return 0;
@@ -143,8 +151,8 @@ static int project_named(struct request *req, const char *named, struct error *e
 
     if (!is_id && !is_slug(named))
         return project_missing(err);
-    if (query_rows(req->db, QUERY_identity_project, PARAMS(is_id ? named : NULL, is_id ? NULL : named), &rows, err) <
-        0)
+    if (query_rows(req->db, QUERY_identity_project,
+                   PARAMS(is_id ? named : NULL, is_id ? NULL : named), &rows, err) < 0)
         return -1;
     if (!rows_count(rows))
         return project_missing(err);
@@ -178,7 +186,9 @@ static int find_project(struct request *req, struct error *err)
     return named ? project_named(req, named, err) : project_only(req, err);
 }
 
-/* --- rules ----------------------------------------------------------------------------------------------------------------- */
+/* --- rules
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 static int admit_metrics(struct request *req, struct error *err)
 {
@@ -192,7 +202,8 @@ static int admit_metrics(struct request *req, struct error *err)
     return 0;
 }
 
-/* Keys are managed by the operator; where there is none, a key may manage those of its project (DECISION 10). */
+/* Keys are managed by the operator; where there is none, a key may manage those of its project
+ * (DECISION 10). */
 static bool operator_needed(enum caller_rule rule)
 {
     return rule == RULE_OPERATOR || (rule == RULE_OPERATOR_PROJECT && has_operator_token());
@@ -206,9 +217,11 @@ int caller_admit(struct request *req, enum caller_rule rule, struct error *err)
         return admit_metrics(req, err);
     if (req->caller.kind == CALLER_NOBODY)
         return error_set(err, ERR_UNAUTHENTICATED, "%s",
-                         request_header(req, "Authorization") ? "the credential is not accepted"
-                                                              : "a credential is needed: Authorization: Bearer <key>");
+                         request_header(req, "Authorization")
+                             ? "the credential is not accepted"
+                             : "a credential is needed: Authorization: Bearer <key>");
     if (req->caller.kind == CALLER_KEY && operator_needed(rule))
-        return error_set(err, ERR_FORBIDDEN, "an API key may not do this: it takes the operator's token");
+        return error_set(err, ERR_FORBIDDEN,
+                         "an API key may not do this: it takes the operator's token");
     return rule == RULE_PROJECT || rule == RULE_OPERATOR_PROJECT ? find_project(req, err) : 0;
 }

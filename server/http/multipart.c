@@ -16,7 +16,9 @@ enum {
     PADDING_MAX = 64, /* blanks behind a delimiter */
 };
 
-/* --- header fields ------------------------------------------------------------------------------------------------------- */
+/* --- header fields
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_token(char c)
 {
@@ -29,8 +31,9 @@ static const char *skip_blanks(const char *at)
     return at + strspn(at, " \t");
 }
 
-/* The value at `at`, a token or in quotes: its text in the arena, and `*end` behind it. NULL when it is neither. A backslash
- * is doubled in quotes, and a quote may have one in front; in front of anything else it is itself. */
+/* The value at `at`, a token or in quotes: its text in the arena, and `*end` behind it. NULL when
+ * it is neither. A backslash is doubled in quotes, and a quote may have one in front; in front of
+ * anything else it is itself. */
 static char *read_value(const char *at, struct arena *arena, const char **end)
 {
     char *value = arena_alloc(arena, strlen(at) + 1);
@@ -53,8 +56,8 @@ static char *read_value(const char *at, struct arena *arena, const char **end)
     return value;
 }
 
-/* Parameter `name` of a field whose parameters begin at `at` ("; a=b; c=\"d\""): 1 with *value, 0 when it is not there, -1 when
- * the field is malformed or has it twice. */
+/* Parameter `name` of a field whose parameters begin at `at` ("; a=b; c=\"d\""): 1 with *value, 0
+ * when it is not there, -1 when the field is malformed or has it twice. */
 static int find_parameter(const char *at, const char *name, struct arena *arena, char **value)
 {
     int found = 0;
@@ -89,25 +92,31 @@ static bool is_boundary(const char *text)
         "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'()+_,-./:=? ";
     size_t length = strlen(text);
 
-    return length >= 1 && length <= BOUNDARY_MAX && strspn(text, letters) == length && text[length - 1] != ' ';
+    return length >= 1 && length <= BOUNDARY_MAX && strspn(text, letters) == length &&
+           text[length - 1] != ' ';
 }
 
-static int refuse_missing(struct arena *arena, const char *message, const char *type, struct error *err)
+static int refuse_missing(struct arena *arena, const char *message, const char *type,
+                          struct error *err)
 {
     error_set(err, ERR_INVALID, "the part 'file': %s", message);
-    err->fields = arena_text(arena, "[{\"loc\":[\"body\",\"file\"],\"msg\":\"%s\",\"type\":\"%s\"}]", message, type);
+    err->fields = arena_text(
+        arena, "[{\"loc\":[\"body\",\"file\"],\"msg\":\"%s\",\"type\":\"%s\"}]", message, type);
     return -1;
 }
 
-static int read_boundary(const char *content_type, struct arena *arena, char **boundary, struct error *err)
+static int read_boundary(const char *content_type, struct arena *arena, char **boundary,
+                         struct error *err)
 {
     static const char type[] = "multipart/form-data";
     const char *rest = content_type ? content_type + strcspn(content_type, "; \t") : NULL;
 
-    if (!rest || (size_t)(rest - content_type) != strlen(type) || strncasecmp(content_type, type, strlen(type)) != 0)
+    if (!rest || (size_t)(rest - content_type) != strlen(type) ||
+        strncasecmp(content_type, type, strlen(type)) != 0)
         return refuse_missing(arena, "Field required", "missing", err);
     if (find_parameter(rest, "boundary", arena, boundary) != 1 || !is_boundary(*boundary))
-        return error_set(err, ERR_BAD_REQUEST, "the multipart body has no boundary of 1 to 70 characters");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "the multipart body has no boundary of 1 to 70 characters");
     return 0;
 }
 
@@ -118,14 +127,15 @@ static int hex(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Undo what clients do to a file name: %22 for a quote, % and two upper-case digits for a control character but ESC. False when that
- * gives a NUL. */
+/* Undo what clients do to a file name: %22 for a quote, % and two upper-case digits for a control
+ * character but ESC. False when that gives a NUL. */
 static bool undo_escapes(char *name)
 {
     char *out = name;
 
     for (const char *at = name; *at; at++) {
-        int code = *at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0 ? hex(at[1]) * 16 + hex(at[2]) : -1;
+        int code =
+            *at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0 ? hex(at[1]) * 16 + hex(at[2]) : -1;
 
         if (code == 0)
             return false;
@@ -140,7 +150,9 @@ static bool undo_escapes(char *name)
     return true;
 }
 
-/* --- the stream ---------------------------------------------------------------------------------------------------------- */
+/* --- the stream
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 struct stream {
     body_source *source;
@@ -166,7 +178,8 @@ static int more(struct stream *stream, struct error *err)
         stream->end -= stream->begin;
         stream->begin = 0;
     }
-    got = stream->source(stream->context, stream->window + stream->end, WINDOW_BYTES - stream->end, err);
+    got = stream->source(stream->context, stream->window + stream->end, WINDOW_BYTES - stream->end,
+                         err);
     if (got < 0)
         return -1;
     if (got == 0)
@@ -232,18 +245,22 @@ static int after_delimiter(struct stream *stream, struct error *err)
         }
         while (blanks < left && (at[blanks] == ' ' || at[blanks] == '\t'))
             blanks++;
-        if (blanks <= PADDING_MAX && left >= blanks + 2 && at[blanks] == '\r' && at[blanks + 1] == '\n') {
+        if (blanks <= PADDING_MAX && left >= blanks + 2 && at[blanks] == '\r' &&
+            at[blanks + 1] == '\n') {
             stream->begin += blanks + 2;
             return 1;
         }
         if (blanks > PADDING_MAX || left >= blanks + 2)
-            return error_set(err, ERR_BAD_REQUEST, "a boundary of the multipart body does not end its line");
+            return error_set(err, ERR_BAD_REQUEST,
+                             "a boundary of the multipart body does not end its line");
         if (more(stream, err) < 0)
             return -1;
     }
 }
 
-/* --- parts --------------------------------------------------------------------------------------------------------------- */
+/* --- parts
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 struct part {
     char *disposition;
@@ -257,11 +274,13 @@ static int read_field(char *line, struct part *part, struct error *err)
     while (is_token(*colon))
         colon++;
     if (colon == line || *colon != ':')
-        return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has a malformed header");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "a part of the multipart body has a malformed header");
     *colon = '\0';
     if (strcasecmp(line, "Content-Disposition") == 0) {
         if (part->disposition)
-            return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has two Content-Dispositions");
+            return error_set(err, ERR_BAD_REQUEST,
+                             "a part of the multipart body has two Content-Dispositions");
         part->disposition = colon + 1 + strspn(colon + 1, " \t");
     } else if (strcasecmp(line, "Content-Transfer-Encoding") == 0) {
         const char *encoding = skip_blanks(colon + 1);
@@ -286,7 +305,8 @@ static int read_part_head(struct stream *stream, struct part *part, struct error
         stop = left >= 2 && at[0] == '\r' && at[1] == '\n' ? at : memmem(at, left, "\r\n\r\n", 4);
         /* Without an end in sight: at the least it begins at the last three bytes. */
         if (stop ? stop - at > PART_HEAD_MAX : left > PART_HEAD_MAX + 3)
-            return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has more than 8 KiB of headers");
+            return error_set(err, ERR_BAD_REQUEST,
+                             "a part of the multipart body has more than 8 KiB of headers");
         if (stop)
             break;
         if (more(stream, err) < 0)
@@ -294,7 +314,8 @@ static int read_part_head(struct stream *stream, struct part *part, struct error
     }
     head = arena_copy(stream->arena, at, (size_t)(stop - at));
     if (strlen(head) != (size_t)(stop - at))
-        return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has NUL in its headers");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "a part of the multipart body has NUL in its headers");
     stream->begin += (size_t)(stop - at) + (stop == at ? 2 : 4);
     for (line = head; line && *line; line = next) {
         next = strstr(line, "\r\n");
@@ -303,7 +324,8 @@ static int read_part_head(struct stream *stream, struct part *part, struct error
             next += 2;
         }
         if (strpbrk(line, "\r\n") || read_field(line, part, err) < 0)
-            return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has a malformed header");
+            return error_set(err, ERR_BAD_REQUEST,
+                             "a part of the multipart body has a malformed header");
     }
     return 0;
 }
@@ -321,13 +343,15 @@ static int judge_part(struct stream *stream, const struct part *part, struct err
     parameters = part->disposition + strlen(form_data);
     if (find_parameter(parameters, "name", stream->arena, &name) != 1 ||
         find_parameter(parameters, "filename", stream->arena, &file_name) < 0)
-        return error_set(err, ERR_BAD_REQUEST, "a part of the multipart body has a malformed Content-Disposition");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "a part of the multipart body has a malformed Content-Disposition");
     if (strcmp(name, "file") != 0)
         return 0;
     if (stream->has_file)
         return refuse_missing(stream->arena, "One file at a time", "value_error", err);
     if (part->encoded)
-        return error_set(err, ERR_BAD_REQUEST, "the file has a Content-Transfer-Encoding, which form-data never has");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "the file has a Content-Transfer-Encoding, which form-data never has");
     if (file_name && !undo_escapes(file_name))
         return error_set(err, ERR_BAD_REQUEST, "the file's name holds NUL");
     for (const char *at = file_name; at && *at; at += utf8_length(at, strlen(at)))
@@ -361,14 +385,15 @@ static int read_parts(struct stream *stream, struct error *err)
             return -1;
         if (!follows)
             return 0;
-        if (read_part_head(stream, &part, err) < 0 || (is_file = judge_part(stream, &part, err)) < 0)
+        if (read_part_head(stream, &part, err) < 0 ||
+            (is_file = judge_part(stream, &part, err)) < 0)
             return -1;
         keep = is_file > 0;
     }
 }
 
-int multipart_receive(const char *content_type, body_source *source, void *context, int64_t limit, struct arena *arena,
-                      struct upload *upload, struct error *err)
+int multipart_receive(const char *content_type, body_source *source, void *context, int64_t limit,
+                      struct arena *arena, struct upload *upload, struct error *err)
 {
     struct stream *stream = arena_alloc(arena, sizeof(*stream));
     char *boundary = NULL;

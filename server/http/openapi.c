@@ -1,5 +1,5 @@
-/* routes.def and field tables → /openapi.json: see openapi.h. What is written here is what the decoder checks and the encoder writes,
- * so the document cannot lie. */
+/* routes.def and field tables → /openapi.json: see openapi.h. What is written here is what the
+ * decoder checks and the encoder writes, so the document cannot lie. */
 #include "http/openapi.h"
 
 #include <ctype.h>
@@ -16,7 +16,8 @@
 #define API_DESCRIPTION "Sessions of software agents, each with a sandbox of its own"
 #define API_VERSION "1.0.0"
 
-/* A schema is described once for what is asked and once for what is answered: defaults make members optional in the first only. */
+/* A schema is described once for what is asked and once for what is answered: defaults make members
+ * optional in the first only. */
 enum use { USE_ASKED = 1, USE_ANSWERED = 2 };
 
 struct component {
@@ -30,7 +31,9 @@ struct document {
     size_t count;
 };
 
-/* --- which schemas there are ----------------------------------------------------------------------------------------------- */
+/* --- which schemas there are
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static unsigned uses_of(const struct document *document, const struct schema *schema)
 {
@@ -70,7 +73,9 @@ static void collect(struct document *document, const struct schema *schema, enum
         collect(document, schema->variants[i].schema, use);
 }
 
-/* --- small pieces ------------------------------------------------------------------------------------------------------------ */
+/* --- small pieces
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 /* A comma, unless something was just opened. */
 static void comma(struct buffer *out)
@@ -98,9 +103,10 @@ static void member_number(struct buffer *out, const char *name, int64_t value)
     json_number(out, value);
 }
 
-/* "session_create" → "SessionCreate", with Input behind it for what is asked when the same is answered elsewhere. */
-static void component_name(const struct document *document, const struct schema *schema, enum use use,
-                           char name[128])
+/* "session_create" → "SessionCreate", with Input behind it for what is asked when the same is
+ * answered elsewhere. */
+static void component_name(const struct document *document, const struct schema *schema,
+                           enum use use, char name[128])
 {
     size_t used = 0;
     bool upper = true;
@@ -126,7 +132,9 @@ static void reference(struct document *document, const struct schema *schema, en
     buffer_format(document->out, "{\"$ref\":\"#/components/schemas/%s\"}", name);
 }
 
-/* --- fields ---------------------------------------------------------------------------------------------------------------------- */
+/* --- fields
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool takes_null(const struct field *field, enum use use)
 {
@@ -160,7 +168,8 @@ static void add_choices(struct buffer *out, const char *choices, bool null)
     buffer_char(out, ']');
 }
 
-static void add_count(struct buffer *out, const struct field *field, const char *low, const char *high)
+static void add_count(struct buffer *out, const struct field *field, const char *low,
+                      const char *high)
 {
     if (field_has_min(field) && field->min > 0)
         member_number(out, low, field->min);
@@ -287,7 +296,9 @@ static bool is_required(const struct field *field, enum use use)
     return !field->optional && (use == USE_ANSWERED || !field->fallback);
 }
 
-/* --- components ------------------------------------------------------------------------------------------------------------------- */
+/* --- components
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static void add_object(struct document *document, const struct schema *schema, enum use use)
 {
@@ -348,7 +359,8 @@ static void add_components(struct document *document)
                 "\"components\":{\"schemas\":{"
                 "\"Error\":{\"type\":\"object\",\"properties\":{\"detail\":{\"type\":\"string\"}},"
                 "\"required\":[\"detail\"]},"
-                "\"ValidationError\":{\"type\":\"object\",\"properties\":{\"detail\":{\"type\":\"array\",\"items\":{"
+                "\"ValidationError\":{\"type\":\"object\",\"properties\":{\"detail\":{\"type\":"
+                "\"array\",\"items\":{"
                 "\"type\":\"object\",\"properties\":{"
                 "\"loc\":{\"type\":\"array\",\"items\":{\"type\":[\"string\",\"integer\"]}},"
                 "\"msg\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"}},"
@@ -369,18 +381,22 @@ static void add_components(struct document *document)
                 add_object(document, component->schema, uses[j]);
         }
     }
-    buffer_text(out, "},\"securitySchemes\":{\"HTTPBearer\":{\"type\":\"http\",\"scheme\":\"bearer\","
-                     "\"description\":\"An API key (ak_…), or the operator's token\"}}}");
+    buffer_text(out,
+                "},\"securitySchemes\":{\"HTTPBearer\":{\"type\":\"http\",\"scheme\":\"bearer\","
+                "\"description\":\"An API key (ak_…), or the operator's token\"}}}");
 }
 
-/* --- operations --------------------------------------------------------------------------------------------------------------------- */
+/* --- operations
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool in_project(const struct route *route)
 {
     return route->caller == RULE_PROJECT || route->caller == RULE_OPERATOR_PROJECT;
 }
 
-static void add_parameter_head(struct buffer *out, const char *name, size_t length, const char *in, bool required)
+static void add_parameter_head(struct buffer *out, const char *name, size_t length, const char *in,
+                               bool required)
 {
     comma(out);
     buffer_text(out, "{\"name\":");
@@ -409,7 +425,8 @@ static void add_query_parameters(struct document *document, const struct schema 
         described.about = NULL;
         if (described.fallback && strcmp(described.fallback, "null") == 0)
             described.fallback = NULL;
-        add_parameter_head(document->out, field->name, strlen(field->name), "query", is_required(field, USE_ASKED));
+        add_parameter_head(document->out, field->name, strlen(field->name), "query",
+                           is_required(field, USE_ASKED));
         add_field(document, &described, USE_ASKED);
         if (field->about)
             member_text(document->out, "description", field->about);
@@ -429,7 +446,8 @@ static void add_parameters(struct document *document, const struct route *route)
     add_query_parameters(document, route->query);
     if (in_project(route)) {
         add_parameter_head(out, "X-Project", strlen("X-Project"), "header", false);
-        buffer_text(out, "{\"type\":\"string\"},\"description\":\"The project to act in, by id or slug; not needed with a "
+        buffer_text(out, "{\"type\":\"string\"},\"description\":\"The project to act in, by id or "
+                         "slug; not needed with a "
                          "key, or where there is one project only\"}");
     }
     buffer_char(out, ']');
@@ -447,21 +465,25 @@ static void add_body(struct document *document, const struct route *route)
         buffer_text(out, "\"application/json\":{\"schema\":");
         reference(document, route->body, USE_ASKED);
     } else {
-        buffer_text(out, "\"multipart/form-data\":{\"schema\":{\"type\":\"object\",\"properties\":{\"file\":{"
-                         "\"type\":\"string\",\"contentMediaType\":\"application/octet-stream\"}},"
-                         "\"required\":[\"file\"]}");
+        buffer_text(
+            out,
+            "\"multipart/form-data\":{\"schema\":{\"type\":\"object\",\"properties\":{\"file\":{"
+            "\"type\":\"string\",\"contentMediaType\":\"application/octet-stream\"}},"
+            "\"required\":[\"file\"]}");
     }
     buffer_text(out, "}}}");
 }
 
 static void add_reply(struct document *document, const struct route *route)
 {
-    static const char *const phrases[] = {"Done", "Made", "Accepted", "", "Done, and nothing to say"};
+    static const char *const phrases[] = {"Done", "Made", "Accepted", "",
+                                          "Done, and nothing to say"};
     struct buffer *out = document->out;
     int phrase = route->status - 200;
 
     buffer_format(out, "\"%d\":", route->status);
-    json_format(out, "{\"description\":%s", phrase >= 0 && phrase < (int)COUNT(phrases) ? phrases[phrase] : "Done");
+    json_format(out, "{\"description\":%s",
+                phrase >= 0 && phrase < (int)COUNT(phrases) ? phrases[phrase] : "Done");
     switch (route->reply_type) {
     case REPLY_NOTHING:
         break;
@@ -471,7 +493,8 @@ static void add_reply(struct document *document, const struct route *route)
         buffer_text(out, "}}");
         break;
     case REPLY_MANY:
-        buffer_text(out, ",\"content\":{\"application/json\":{\"schema\":{\"type\":\"array\",\"items\":");
+        buffer_text(
+            out, ",\"content\":{\"application/json\":{\"schema\":{\"type\":\"array\",\"items\":");
         reference(document, route->reply, USE_ANSWERED);
         buffer_text(out, "}}}");
         break;
@@ -547,7 +570,8 @@ static const struct failure failures[] = {
 /* Outside /api some errors are plain text (response_error). */
 static bool is_plain(const struct route *route, int status)
 {
-    return (status == 400 || status == 413 || status == 500) && strncmp(route->path, "/api/", 5) != 0;
+    return (status == 400 || status == 413 || status == 500) &&
+           strncmp(route->path, "/api/", 5) != 0;
 }
 
 /* A public route that is not ready says so in its own words. */
@@ -556,7 +580,8 @@ static bool answers_itself(const struct route *route, int status)
     return status == 503 && route->caller == RULE_PUBLIC && route->reply_type == REPLY_ONE;
 }
 
-static void add_failure(struct document *document, const struct route *route, const struct failure *failure)
+static void add_failure(struct document *document, const struct route *route,
+                        const struct failure *failure)
 {
     struct buffer *out = document->out;
 
@@ -661,15 +686,17 @@ void openapi_write(struct buffer *out)
         collect(&document, routes[i].body, USE_ASKED);
         collect(&document, routes[i].reply, USE_ANSWERED);
     }
-    json_format(out, "{\"openapi\":%s,\"info\":{\"title\":%s,\"description\":%s,\"version\":%s},", OPENAPI_VERSION,
-                API_TITLE, API_DESCRIPTION, API_VERSION);
+    json_format(out, "{\"openapi\":%s,\"info\":{\"title\":%s,\"description\":%s,\"version\":%s},",
+                OPENAPI_VERSION, API_TITLE, API_DESCRIPTION, API_VERSION);
     add_paths(&document);
     add_components(&document);
     buffer_char(out, '}');
     free(document.components);
 }
 
-/* --- once ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- once
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static struct buffer written;
 static pthread_once_t write_once = PTHREAD_ONCE_INIT;

@@ -7,7 +7,8 @@
 #include "http/serve.h"
 #include "server/settings.h"
 
-/* Step through a comma list, blanks around the entries skipped: the next entry's start and *length, NULL at the end. */
+/* Step through a comma list, blanks around the entries skipped: the next entry's start and *length,
+ * NULL at the end. */
 static const char *next_entry(const char **list, size_t *length)
 {
     for (;;) {
@@ -60,7 +61,9 @@ bool origin_host_allowed(const char *allowed_hosts, const char *host)
     return false;
 }
 
-/* --- CORS ------------------------------------------------------------------------------------------------------------ */
+/* --- CORS
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static bool any_origin(void)
 {

@@ -1,4 +1,5 @@
-/* What a handler is given: headers, query and body by the route's tables, and the database connection. */
+/* What a handler is given: headers, query and body by the route's tables, and the database
+ * connection. */
 #include "http/request.h"
 
 #include <civetweb.h>
@@ -47,7 +48,9 @@ const char *request_make_id(const struct request *req, char fresh[37])
     return fresh;
 }
 
-/* --- the database ---------------------------------------------------------------------------------------------------- */
+/* --- the database
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 int request_commit(struct request *req, struct error *err)
 {
@@ -69,7 +72,9 @@ int request_begin(struct request *req, struct error *err)
     return reads || database_in_transaction(req->db) ? 0 : database_begin(req->db, err);
 }
 
-/* --- the query string ------------------------------------------------------------------------------------------------ */
+/* --- the query string
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int hex(char c)
 {
@@ -79,7 +84,8 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-char *request_unescape(struct arena *arena, const char *text, size_t length, bool plus, size_t *size)
+char *request_unescape(struct arena *arena, const char *text, size_t length, bool plus,
+                       size_t *size)
 {
     char *out = arena_alloc(arena, length + 1);
     size_t used = 0;
@@ -133,7 +139,8 @@ static struct pairs split_query(struct arena *arena, const char *query)
 
         if (length) {
             pair->name = request_unescape(arena, query, name, true, &size);
-            pair->value = equals ? request_unescape(arena, equals + 1, length - name - 1, true, &size) : "";
+            pair->value =
+                equals ? request_unescape(arena, equals + 1, length - name - 1, true, &size) : "";
             pair->broken = equals && !is_text(pair->value, size);
             pairs.count++;
         }
@@ -148,7 +155,8 @@ static bool is_integer(const char *text)
     return *text && strspn(text, "0123456789") == strlen(text);
 }
 
-/* A value as the JSON that its field wants; what does not look like it becomes a string, which the decoder refuses. */
+/* A value as the JSON that its field wants; what does not look like it becomes a string, which the
+ * decoder refuses. */
 static void add_value(struct buffer *out, enum field_type type, const char *text)
 {
     const char *digits = text + (*text == '-');
@@ -203,9 +211,11 @@ static int refuse_broken(struct request *req, const struct pairs *pairs, struct 
 
     for (size_t f = 0; f < schema->count; f++) {
         for (size_t i = 0; i < pairs->count; i++) {
-            if (!pairs->items[i].broken || strcmp(pairs->items[i].name, schema->fields[f].name) != 0)
+            if (!pairs->items[i].broken ||
+                strcmp(pairs->items[i].name, schema->fields[f].name) != 0)
                 continue;
-            json_field_error(&list, arena_text(req->arena, "[\"query\",\"%s\"]", schema->fields[f].name),
+            json_field_error(&list,
+                             arena_text(req->arena, "[\"query\",\"%s\"]", schema->fields[f].name),
                              "value_error", "the value is not UTF-8 text without NUL");
             break;
         }
@@ -242,14 +252,17 @@ int request_read_query(struct request *req, struct error *err)
     return 0;
 }
 
-/* --- the body -------------------------------------------------------------------------------------------------------- */
+/* --- the body
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* The sessions API has bounds of its own; MAX_REQUEST_BYTES is the network API's. */
 static int64_t body_limit(const struct request *req)
 {
     if (!request_is_api(req))
         return settings.max_request_bytes;
-    return req->route->body_type == BODY_UPLOAD ? upload_bytes_max + upload_envelope_max : JSON_BYTES_MAX;
+    return req->route->body_type == BODY_UPLOAD ? upload_bytes_max + upload_envelope_max
+                                                : JSON_BYTES_MAX;
 }
 
 static int read_json(struct request *req, struct error *err)
@@ -259,13 +272,15 @@ static int read_json(struct request *req, struct error *err)
     int got;
 
     do {
-        got = exchange_read(req->exchange, buffer_reserve(&body, 32 * 1024), 32 * 1024, body_limit(req), err);
+        got = exchange_read(req->exchange, buffer_reserve(&body, 32 * 1024), 32 * 1024,
+                            body_limit(req), err);
         if (got < 0)
             return -1;
         body.length += (size_t)got;
         body.data[body.length] = '\0';
     } while (got > 0);
-    if (json_decode(req->route->body, "body", body.data, body.length, req->arena, &decoded, err) < 0)
+    if (json_decode(req->route->body, "body", body.data, body.length, req->arena, &decoded, err) <
+        0)
         return -1;
     req->body = decoded.value;
     req->given = decoded.given;
@@ -319,8 +334,8 @@ static int read_upload(struct request *req, struct error *err)
     req->upload.fd = spool_open(err);
     if (req->upload.fd < 0)
         return -1;
-    return multipart_receive(request_header(req, "Content-Type"), read_exchange, req, upload_bytes_max, req->arena,
-                             &req->upload, err);
+    return multipart_receive(request_header(req, "Content-Type"), read_exchange, req,
+                             upload_bytes_max, req->arena, &req->upload, err);
 }
 
 int request_read_body(struct request *req, struct error *err)

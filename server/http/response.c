@@ -19,7 +19,9 @@ enum {
     FILE_STEP_BYTES = 256 * 1024,
 };
 
-/* --- the ways to answer ----------------------------------------------------------------------------------------------- */
+/* --- the ways to answer
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static const char json_type[] = "application/json";
 static const char plain_type[] = "text/plain; charset=utf-8";
@@ -60,8 +62,8 @@ int respond_file(struct response *res, const char *content_type, int fd, int64_t
     return 0;
 }
 
-int respond_row(struct request *req, struct response *res, int status, enum query_id query, struct params params,
-                const char *what, struct error *err)
+int respond_row(struct request *req, struct response *res, int status, enum query_id query,
+                struct params params, const char *what, struct error *err)
 {
     auto_rows struct rows *rows = NULL;
 
@@ -75,8 +77,8 @@ int respond_row(struct request *req, struct response *res, int status, enum quer
     return 0;
 }
 
-int respond_rows(struct request *req, struct response *res, enum query_id query, struct params params,
-                 struct error *err)
+int respond_rows(struct request *req, struct response *res, enum query_id query,
+                 struct params params, struct error *err)
 {
     auto_rows struct rows *rows = NULL;
 
@@ -104,7 +106,9 @@ void response_done(struct response *res)
     res->file = -1;
 }
 
-/* --- errors ------------------------------------------------------------------------------------------------------------ */
+/* --- errors
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 /* The first element of `loc` for a failure that no table found. */
 static const char *blamed(const struct request *req)
@@ -125,7 +129,8 @@ static void add_detail(const struct request *req, const struct error *err, struc
     } else if (err->fields) {
         json_format(out, "{\"detail\":%j}", err->fields);
     } else {
-        json_field_error(&list, arena_text(req->arena, "[\"%s\"]", blamed(req)), "value_error", err->message);
+        json_field_error(&list, arena_text(req->arena, "[\"%s\"]", blamed(req)), "value_error",
+                         err->message);
         json_format(out, "{\"detail\":[%j]}", list.data);
     }
 }
@@ -145,9 +150,11 @@ static void log_failure(const struct request *req, const struct error *err, int 
     const char *route = req->route ? req->route->name : "none";
 
     if (err->kind == ERR_INTERNAL)
-        LOG(ERROR, "request_failed", V("route", route), V("status", status), V("error", err->message));
+        LOG(ERROR, "request_failed", V("route", route), V("status", status),
+            V("error", err->message));
     else if (status >= 500)
-        LOG(WARNING, "request_failed", V("route", route), V("status", status), V("error", err->message));
+        LOG(WARNING, "request_failed", V("route", route), V("status", status),
+            V("error", err->message));
 }
 
 void response_error(const struct request *req, struct response *res, const struct error *err)
@@ -166,11 +173,14 @@ void response_error(const struct request *req, struct response *res, const struc
     }
     if (err->retry_after_s > 0)
         response_header(res, "Retry-After", arena_text(req->arena, "%d", err->retry_after_s));
-    if (status == 401 && (request_is_api(req) || (req->route && req->route->caller == RULE_METRICS)))
+    if (status == 401 &&
+        (request_is_api(req) || (req->route && req->route->caller == RULE_METRICS)))
         response_header(res, "WWW-Authenticate", "Bearer");
 }
 
-/* --- the head ---------------------------------------------------------------------------------------------------------- */
+/* --- the head
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static const char *reason(int status)
 {
@@ -178,14 +188,29 @@ static const char *reason(int status)
         int status;
         const char *phrase;
     } reasons[] = {
-        {200, "OK"},          {201, "Created"},      {202, "Accepted"},
-        {204, "No Content"},  {206, "Partial Content"}, {304, "Not Modified"},
-        {307, "Temporary Redirect"}, {400, "Bad Request"}, {401, "Unauthorized"},
-        {403, "Forbidden"},   {404, "Not Found"},    {405, "Method Not Allowed"},
-        {408, "Request Timeout"}, {409, "Conflict"}, {410, "Gone"},
-        {412, "Precondition Failed"}, {413, "Content Too Large"}, {416, "Range Not Satisfiable"},
-        {422, "Unprocessable Content"}, {429, "Too Many Requests"}, {500, "Internal Server Error"},
-        {502, "Bad Gateway"}, {503, "Service Unavailable"},
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {206, "Partial Content"},
+        {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {412, "Precondition Failed"},
+        {413, "Content Too Large"},
+        {416, "Range Not Satisfiable"},
+        {422, "Unprocessable Content"},
+        {429, "Too Many Requests"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
     };
 
     for (size_t i = 0; i < COUNT(reasons); i++)
@@ -210,18 +235,19 @@ static const char *date_now(void)
 }
 
 /* Everything but what tells where the body ends and how the connection goes on. */
-static void add_head(const struct request *req, const struct response *res, const char *content_type,
-                     struct buffer *out)
+static void add_head(const struct request *req, const struct response *res,
+                     const char *content_type, struct buffer *out)
 {
-    buffer_format(out, "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: agent-sandbox\r\n", res->status, reason(res->status),
-                  date_now());
+    buffer_format(out, "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: agent-sandbox\r\n", res->status,
+                  reason(res->status), date_now());
     if (content_type)
         buffer_format(out, "Content-Type: %s\r\n", content_type);
 #define HEADER(name, value) buffer_text(out, name ": " value "\r\n");
 #include "http/hardening.def"
 #undef HEADER
     if (settings.security_hsts_seconds > 0)
-        buffer_format(out, "Strict-Transport-Security: max-age=%ld\r\n", (long)settings.security_hsts_seconds);
+        buffer_format(out, "Strict-Transport-Security: max-age=%ld\r\n",
+                      (long)settings.security_hsts_seconds);
     if (request_is_api(req))
         buffer_format(out, "X-Request-Id: %s\r\n", req->id);
     origin_headers(req, out);
@@ -229,8 +255,8 @@ static void add_head(const struct request *req, const struct response *res, cons
         buffer_add(out, res->headers.data, res->headers.length);
 }
 
-void response_stream_head(const struct request *req, const struct response *res, const char *content_type,
-                          struct buffer *out)
+void response_stream_head(const struct request *req, const struct response *res,
+                          const char *content_type, struct buffer *out)
 {
     struct response ok = *res;
 
@@ -239,16 +265,20 @@ void response_stream_head(const struct request *req, const struct response *res,
     buffer_text(out, "Connection: close\r\n\r\n");
 }
 
-/* --- the wire ----------------------------------------------------------------------------------------------------------- */
+/* --- the wire
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-/* A file that became shorter, or can't be read, ends the connection: the client sees that bytes are missing. */
+/* A file that became shorter, or can't be read, ends the connection: the client sees that bytes are
+ * missing. */
 static void send_file(const struct request *req, struct response *res)
 {
     char *step = arena_alloc(req->arena, FILE_STEP_BYTES);
     int64_t left = res->file_size;
 
     while (left > 0) {
-        ssize_t got = read(res->file, step, left < FILE_STEP_BYTES ? (size_t)left : FILE_STEP_BYTES);
+        ssize_t got =
+            read(res->file, step, left < FILE_STEP_BYTES ? (size_t)left : FILE_STEP_BYTES);
 
         if (got < 0 && errno == EINTR)
             continue;

@@ -22,7 +22,9 @@ static const char *const method_names[METHODS] = {
     [METHOD_PATCH] = "PATCH", [METHOD_DELETE] = "DELETE",
 };
 
-/* --- matching ---------------------------------------------------------------------------------------------------------- */
+/* --- matching
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 /* A path, split on '/' first and decoded after. */
 struct path {
@@ -122,7 +124,8 @@ const struct route *router_match(const char *method, const char *path, struct ar
     return NULL;
 }
 
-/* --- seats: what a thread keeps from one request to the next ------------------------------------------------------------- */
+/* --- seats: what a thread keeps from one request to the next
+ * ------------------------------------------------------------- */
 
 static const struct seat_hooks *hooks;
 
@@ -164,15 +167,19 @@ static struct seat *seat_get(void)
     return seat;
 }
 
-/* --- counting ------------------------------------------------------------------------------------------------------------ */
+/* --- counting
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
-/* Index of each route's path among the values of the label `handler`; one more for the unmatched. */
+/* Index of each route's path among the values of the label `handler`; one more for the unmatched.
+ */
 static int *handler_labels;
 
 static const struct {
     const char *name;
     int label; /* in metrics.def */
-} counted_methods[] = {{"GET", 0}, {"POST", 1}, {"PUT", 2}, {"PATCH", 3}, {"DELETE", 4}, {"HEAD", 5}, {"OPTIONS", 6}};
+} counted_methods[] = {{"GET", 0},    {"POST", 1}, {"PUT", 2},    {"PATCH", 3},
+                       {"DELETE", 4}, {"HEAD", 5}, {"OPTIONS", 6}};
 
 const char *router_labels(void)
 {
@@ -200,7 +207,8 @@ void router_init(const struct seat_hooks *given)
     if (!handler_labels)
         abort();
     for (size_t i = 0; i < route_count; i++)
-        handler_labels[i] = routes[i].run ? counter_label(METRIC_http_requests_total, 0, routes[i].path) : -1;
+        handler_labels[i] =
+            routes[i].run ? counter_label(METRIC_http_requests_total, 0, routes[i].path) : -1;
     handler_labels[route_count] = counter_label(METRIC_http_requests_total, 0, "none");
 }
 
@@ -235,7 +243,8 @@ static void count(const struct request *req, const struct response *res, int64_t
     counter_observe(METRIC_http_request_duration_seconds, labels, seconds);
 }
 
-/* --- before routing: 1 when answered, 0 to go on, -1 with an error ---------------------------------------------------------- */
+/* --- before routing: 1 when answered, 0 to go on, -1 with an error
+ * ---------------------------------------------------------- */
 
 typedef int refusal(struct request *req, struct response *res, struct error *err);
 
@@ -249,7 +258,8 @@ static int refuse_host(struct request *req, struct response *res, struct error *
     return 1;
 }
 
-/* A declared size is refused before a byte of it is read; the sessions API's bounds depend on the route. */
+/* A declared size is refused before a byte of it is read; the sessions API's bounds depend on the
+ * route. */
 static int refuse_size(struct request *req, struct response *res, struct error *err)
 {
     (void)res;
@@ -266,12 +276,15 @@ static int answer_preflight(struct request *req, struct response *res, struct er
 
 static refusal *const refusals[] = {refuse_host, refuse_size, answer_preflight};
 
-/* --- routing ----------------------------------------------------------------------------------------------------------------- */
+/* --- routing
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 /* Outside /api a path that a slash too many keeps from being served is shown the way: 1, or 0. */
 static int redirect(struct request *req, struct response *res)
 {
-    const char *path = req->info->request_uri, *host = request_header(req, "Host"), *allow, *values[PATH_VALUES_MAX];
+    const char *path = req->info->request_uri, *host = request_header(req, "Host"), *allow,
+               *values[PATH_VALUES_MAX];
     const char *query = req->info->query_string;
     size_t length = strlen(path);
     char *shorter;
@@ -283,8 +296,8 @@ static int redirect(struct request *req, struct response *res)
         return 0;
     res->status = 307;
     response_header(res, "Location",
-                    arena_text(req->arena, "%s://%s%s%s%s", req->info->is_ssl ? "https" : "http", host, shorter,
-                               query ? "?" : "", query ? query : ""));
+                    arena_text(req->arena, "%s://%s%s%s%s", req->info->is_ssl ? "https" : "http",
+                               host, shorter, query ? "?" : "", query ? query : ""));
     return 1;
 }
 
@@ -292,7 +305,8 @@ static int find_route(struct request *req, struct response *res, struct error *e
 {
     const char *allow;
 
-    req->route = router_match(req->method, req->info->request_uri, req->arena, req->path_values, &allow);
+    req->route =
+        router_match(req->method, req->info->request_uri, req->arena, req->path_values, &allow);
     if (req->route)
         return 0;
     if (!allow)
@@ -303,19 +317,22 @@ static int find_route(struct request *req, struct response *res, struct error *e
     return 1;
 }
 
-/* --- running -------------------------------------------------------------------------------------------------------------------- */
+/* --- running
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool needs_database(const struct route *route)
 {
     return route->caller != RULE_PUBLIC && route->caller != RULE_METRICS;
 }
 
-/* Who asks, and whether this caller may: 401, 403, then the project's 400 and 404. Before the body, so that nobody without a
- * credential makes us store one. */
+/* Who asks, and whether this caller may: 401, 403, then the project's 400 and 404. Before the body,
+ * so that nobody without a credential makes us store one. */
 static int admit(struct request *req, struct error *err)
 {
     if (needs_database(req->route) &&
-        (database_borrow(req->pool, BORROW_WAIT_MS, &req->db, err) < 0 || caller_identify(req, err) < 0))
+        (database_borrow(req->pool, BORROW_WAIT_MS, &req->db, err) < 0 ||
+         caller_identify(req, err) < 0))
         return -1;
     log_context(req->id, req->caller.subject);
     return caller_admit(req, req->route->caller, err);
@@ -348,8 +365,8 @@ static int object_first(struct request *req, struct error *err)
 {
     struct error missing = {0};
 
-    if ((err->kind == ERR_INVALID || err->kind == ERR_BAD_REQUEST) && find_object(req, &missing) < 0 &&
-        missing.kind == ERR_NOT_FOUND)
+    if ((err->kind == ERR_INVALID || err->kind == ERR_BAD_REQUEST) &&
+        find_object(req, &missing) < 0 && missing.kind == ERR_NOT_FOUND)
         *err = missing;
     return -1;
 }

@@ -22,10 +22,14 @@ static const int64_t upload_envelope_max = (int64_t)1 << 20;
 /* Paths of the sessions API, which has other rules than the rest. */
 bool request_is_api(const struct request *req);
 
-/* --- request.c ----------------------------------------------------------------------------------------------------- */
+/* --- request.c
+ * -----------------------------------------------------------------------------------------------------
+ */
 
-/* Undo percent-encoding of `length` bytes; `plus`: + is a space. *size is without the NUL behind. What is no escape stays. */
-char *request_unescape(struct arena *arena, const char *text, size_t length, bool plus, size_t *size);
+/* Undo percent-encoding of `length` bytes; `plus`: + is a space. *size is without the NUL behind.
+ * What is no escape stays. */
+char *request_unescape(struct arena *arena, const char *text, size_t length, bool plus,
+                       size_t *size);
 /* The X-Request-Id of the client when it is one, else a new one. */
 const char *request_make_id(const struct request *req, char fresh[37]);
 /* Fill req->query from the query string by the route's table. ERR_INVALID. */
@@ -33,7 +37,9 @@ int request_read_query(struct request *req, struct error *err);
 /* Take the body: decode JSON, spool an upload, or drop it. */
 int request_read_body(struct request *req, struct error *err);
 
-/* --- origin.c ------------------------------------------------------------------------------------------------------ */
+/* --- origin.c
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* Whether `host`, the Host header, is one of ALLOWED_HOSTS. */
 bool origin_host_allowed(const char *allowed_hosts, const char *host);
@@ -42,7 +48,9 @@ int origin_preflight(const struct request *req, struct response *res);
 /* The CORS headers of any response. */
 void origin_headers(const struct request *req, struct buffer *out);
 
-/* --- response.c ---------------------------------------------------------------------------------------------------- */
+/* --- response.c
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Turn an error into the answer; what was answered so far is forgotten. */
 void response_error(const struct request *req, struct response *res, const struct error *err);

@@ -1,4 +1,5 @@
-/* Any bytes as a multipart body, in two ways of being cut into pieces: both see the same, and nothing more than was sent. */
+/* Any bytes as a multipart body, in two ways of being cut into pieces: both see the same, and
+ * nothing more than was sent. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -39,7 +40,8 @@ static void must(bool fine)
         abort();
 }
 
-static int receive(const uint8_t *data, size_t size, size_t step, struct arena *arena, struct upload *upload)
+static int receive(const uint8_t *data, size_t size, size_t step, struct arena *arena,
+                   struct upload *upload)
 {
     struct source source = {data, size, step};
     struct error err = {0};
@@ -47,7 +49,8 @@ static int receive(const uint8_t *data, size_t size, size_t step, struct arena *
 
     *upload = (struct upload){.fd = memfd_create("upload", MFD_CLOEXEC), .file_name = ""};
     must(upload->fd >= 0);
-    result = multipart_receive("multipart/form-data; boundary=b", take, &source, 1000, arena, upload, &err);
+    result = multipart_receive("multipart/form-data; boundary=b", take, &source, 1000, arena,
+                               upload, &err);
     must(result == 0 || (result == -1 && err.kind != ERR_NONE && err.kind != ERR_INTERNAL));
     return result;
 }
@@ -62,8 +65,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (result == 0) {
         char a[1000], b[1000];
 
-        must(whole.size <= (int64_t)size && whole.size == pieces.size && !strcmp(whole.file_name, pieces.file_name));
-        must(pread(whole.fd, a, sizeof(a), 0) == whole.size && pread(pieces.fd, b, sizeof(b), 0) == whole.size);
+        must(whole.size <= (int64_t)size && whole.size == pieces.size &&
+             !strcmp(whole.file_name, pieces.file_name));
+        must(pread(whole.fd, a, sizeof(a), 0) == whole.size &&
+             pread(pieces.fd, b, sizeof(b), 0) == whole.size);
         must(memcmp(a, b, (size_t)whole.size) == 0);
     }
     close(whole.fd);

@@ -1,4 +1,5 @@
-/* Any bytes as a path and a query string: every value that comes out is text, and what is refused is told in JSON. */
+/* Any bytes as a path and a query string: every value that comes out is text, and what is refused
+ * is told in JSON. */
 #include <civetweb.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -84,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_text(filter->name);
         return 0;
     }
-    must(err.kind == ERR_INVALID && err.fields && json_check(err.fields, strlen(err.fields), &err) == 0);
+    must(err.kind == ERR_INVALID && err.fields &&
+         json_check(err.fields, strlen(err.fields), &err) == 0);
     return 0;
 }

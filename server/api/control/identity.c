@@ -19,7 +19,8 @@ struct me {
 
 static const struct field me_fields[] = {
     {FLAG(me, authenticated)},
-    {FLAG(me, auth_required), .about = "false: the deployment is open, everybody may do everything"},
+    {FLAG(me, auth_required),
+     .about = "false: the deployment is open, everybody may do everything"},
     {TEXT(me, kind), .choices = "api_key|token", .nullable = true},
     {TEXT(me, subject), .nullable = true, .about = "the key's id, or `operator`"},
     {TEXT(me, label), .nullable = true, .about = "its name"},
@@ -37,8 +38,8 @@ int auth_check(struct request *req, struct response *res, struct error *err)
     return respond_json(res, 200, "{\"status\":\"ok\"}");
 }
 
-/* Always answers: a credential that is not accepted is told, not refused (DECISION 13). In an open deployment nobody is
- * anybody. */
+/* Always answers: a credential that is not accepted is told, not refused (DECISION 13). In an open
+ * deployment nobody is anybody. */
 int me_show(struct request *req, struct response *res, struct error *err)
 {
     const struct caller *caller = &req->caller;

@@ -21,16 +21,16 @@ struct served {
 };
 
 /* `headers` are names and values in turn, ended by NULL. */
-static inline void serve_begin(struct served *served, const char *method, const char *path, const char *query,
-                               const char *const *headers)
+static inline void serve_begin(struct served *served, const char *method, const char *path,
+                               const char *query, const char *const *headers)
 {
     int ends[2];
 
     memset(served, 0, sizeof(*served));
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     served->client = ends[1];
-    served->connection.exchange =
-        (struct exchange){.fd = ends[0], .peer = "192.0.2.1", .content_length = -1, .keep_alive = true};
+    served->connection.exchange = (struct exchange){
+        .fd = ends[0], .peer = "192.0.2.1", .content_length = -1, .keep_alive = true};
     served->connection.body_done = true;
     buffer_char(&served->connection.received, '\n');
     served->connection.body_at = served->connection.head_length = 1;

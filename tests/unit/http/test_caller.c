@@ -20,7 +20,10 @@ const size_t route_count = COUNT(routes);
 struct key {
     const char *texts[10];
 };
-#define COLUMN(i) {.name = #i, .type = FIELD_TEXT, .offset = i * sizeof(const char *)}
+#define COLUMN(i)                                                          \
+    {                                                                      \
+        .name = #i, .type = FIELD_TEXT, .offset = i * sizeof(const char *) \
+    }
 static const struct field key_fields[] = {COLUMN(0), COLUMN(1), COLUMN(2), COLUMN(3), COLUMN(4),
                                           COLUMN(5), COLUMN(6), COLUMN(7), COLUMN(8), COLUMN(9)};
 SCHEMA(key);
@@ -29,13 +32,15 @@ static struct pool *pool;
 static char first_project[37], second_project[37], key_id[37];
 
 /* The same statements as the program's, so that what is tested is what is stored. */
-static void make_key(struct database *db, const char *project, const char *key, const char *expires_at)
+static void make_key(struct database *db, const char *project, const char *key,
+                     const char *expires_at)
 {
     char digest[SHA256_HEX_SIZE];
     struct error err;
 
     token_sha256(key, strlen(key), digest);
-    ck_assert_msg(query_run(db, QUERY_keys_insert, PARAMS(project, "a key", "", key, digest, NULL, expires_at), &err) == 1,
+    ck_assert_msg(query_run(db, QUERY_keys_insert,
+                            PARAMS(project, "a key", "", key, digest, NULL, expires_at), &err) == 1,
                   "%s", err.message);
 }
 
@@ -72,7 +77,8 @@ static void fill(void)
     make_key(db, second_project, REVOKED, NULL);
     token_sha256(REVOKED, strlen(REVOKED), digest);
     ck_assert_int_eq(query_rows(db, QUERY_identity_key, PARAMS(digest), &rows, &err), 0);
-    ck_assert_int_eq(query_run(db, QUERY_keys_revoke, PARAMS(second_project, rows_text(rows, 0, 0)), &err), 1);
+    ck_assert_int_eq(
+        query_run(db, QUERY_keys_revoke, PARAMS(second_project, rows_text(rows, 0, 0)), &err), 1);
     rows_free(rows);
     token_sha256(KEY, strlen(KEY), digest);
     ck_assert_int_eq(query_rows(db, QUERY_identity_key, PARAMS(digest), &rows, &err), 0);
@@ -95,10 +101,16 @@ static void teardown(void)
 }
 
 /* As the router asks: who, then whether. The error's kind, or ERR_NONE. */
-static enum error_kind ask(struct served *served, enum caller_rule rule, const char *authorization, const char *project)
+static enum error_kind ask(struct served *served, enum caller_rule rule, const char *authorization,
+                           const char *project)
 {
-    const char *const headers[] = {"X-Other", "x", authorization ? "authorization" : "X-Other", authorization ? authorization : "",
-                                   project ? "x-project" : NULL, project, NULL};
+    const char *const headers[] = {"X-Other",
+                                   "x",
+                                   authorization ? "authorization" : "X-Other",
+                                   authorization ? authorization : "",
+                                   project ? "x-project" : NULL,
+                                   project,
+                                   NULL};
     struct error err = {0};
 
     serve_begin(served, "GET", "/api/agents", NULL, headers);
@@ -119,7 +131,9 @@ static void configure(const char *env, const char *operator_token)
     settings.metrics_api_key.value = METRICS;
 }
 
-/* --- credentials --------------------------------------------------------------------------------------------------------------- */
+/* --- credentials
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *authorization;
@@ -169,7 +183,8 @@ END_TEST
 
 START_TEST(two_credentials_are_none)
 {
-    const char *const headers[] = {"Authorization", "Bearer " KEY, "Authorization", "Bearer " KEY, NULL};
+    const char *const headers[] = {"Authorization", "Bearer " KEY, "Authorization", "Bearer " KEY,
+                                   NULL};
     struct served served;
     struct error err;
 
@@ -203,9 +218,19 @@ START_TEST(the_use_of_a_key_is_noted)
 }
 END_TEST
 
-/* --- rules ------------------------------------------------------------------------------------------------------------------------ */
+/* --- rules
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
-enum named { NAMES_NONE, NAMES_FIRST_ID, NAMES_SECOND_ID, NAMES_SECOND_SLUG, NAMES_UNKNOWN_ID, NAMES_UNKNOWN, NAMES_ODD };
+enum named {
+    NAMES_NONE,
+    NAMES_FIRST_ID,
+    NAMES_SECOND_ID,
+    NAMES_SECOND_SLUG,
+    NAMES_UNKNOWN_ID,
+    NAMES_UNKNOWN,
+    NAMES_ODD
+};
 
 static const struct {
     enum caller_rule rule;
@@ -253,9 +278,11 @@ START_TEST(a_rule_admits_or_refuses)
     struct served served;
 
     configure("production", rules[_i].operator_token);
-    ck_assert_int_eq(ask(&served, rules[_i].rule, rules[_i].authorization, names[rules[_i].named]), rules[_i].kind);
+    ck_assert_int_eq(ask(&served, rules[_i].rule, rules[_i].authorization, names[rules[_i].named]),
+                     rules[_i].kind);
     if (rules[_i].project)
-        ck_assert_str_eq(served.req.project, rules[_i].project == '1' ? first_project : second_project);
+        ck_assert_str_eq(served.req.project,
+                         rules[_i].project == '1' ? first_project : second_project);
     else
         ck_assert_ptr_null(served.req.project);
     serve_end(&served);
@@ -273,7 +300,9 @@ START_TEST(metrics_without_a_key_are_unavailable)
 }
 END_TEST
 
-/* --- open deployments --------------------------------------------------------------------------------------------------------------- */
+/* --- open deployments
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 /* Runs before there is any key. */
 START_TEST(without_keys_and_outside_production_everybody_is_the_operator)

@@ -34,13 +34,14 @@ static int take(void *context, void *into, size_t size, struct error *err)
     return (int)size;
 }
 
-static int receive(const char *type, const char *body, size_t length, size_t step, int64_t limit, struct arena *arena,
-                   struct upload *upload, struct error *err)
+static int receive(const char *type, const char *body, size_t length, size_t step, int64_t limit,
+                   struct arena *arena, struct upload *upload, struct error *err)
 {
     struct source source = {body, length, 0, step};
     int result;
 
-    *upload = (struct upload){.fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), .file_name = ""};
+    *upload =
+        (struct upload){.fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), .file_name = ""};
     ck_assert_int_ge(upload->fd, 0);
     result = multipart_receive(type, take, &source, limit, arena, upload, err);
     if (result == 0)
@@ -55,17 +56,38 @@ static const struct {
 } good[] = {
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\nhello\r\n--xYx--\r\n", "a.txt", "hello"},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\nhello\r\n--xYx--", "a.txt", "hello"},
-    {TYPE, "preamble\r\n--xYx \t\r\n" FILE_HEAD "Content-Type: text/plain\r\n\r\n\r\n--xYx--\r\nepilogue\r\n--xYx\r\n", "a.txt", ""},
-    {TYPE, "--xYx\r\n" FILE_HEAD "\r\n\r\n\r\n--xY\r\n--x\r\n\r\n--xYx--\r\n", "a.txt", "\r\n\r\n--xY\r\n--x\r\n"},
+    {TYPE,
+     "preamble\r\n--xYx \t\r\n" FILE_HEAD
+     "Content-Type: text/plain\r\n\r\n\r\n--xYx--\r\nepilogue\r\n--xYx\r\n",
+     "a.txt", ""},
+    {TYPE, "--xYx\r\n" FILE_HEAD "\r\n\r\n\r\n--xY\r\n--x\r\n\r\n--xYx--\r\n", "a.txt",
+     "\r\n\r\n--xY\r\n--x\r\n"},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\n\r\r\n--xYx--\r\n", "a.txt", "\r"},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=other\r\n\r\nskip\r\n--xYx\r\n" FILE_HEAD "\r\nb\r\n--xYx--", "a.txt", "b"},
-    {TYPE, "--xYx\r\n" FILE_HEAD "\r\nb\r\n--xYx\r\nContent-Disposition: form-data; name=\"z\"; filename=\"q\"\r\n\r\nskip\r\n--xYx--", "a.txt", "b"},
+    {TYPE,
+     "--xYx\r\nContent-Disposition: form-data; name=other\r\n\r\nskip\r\n--xYx\r\n" FILE_HEAD
+     "\r\nb\r\n--xYx--",
+     "a.txt", "b"},
+    {TYPE,
+     "--xYx\r\n" FILE_HEAD "\r\nb\r\n--xYx\r\nContent-Disposition: form-data; name=\"z\"; "
+                           "filename=\"q\"\r\n\r\nskip\r\n--xYx--",
+     "a.txt", "b"},
     {TYPE, "--xYx\r\ncontent-disposition:FORM-DATA; NAME=file\r\n\r\nb\r\n--xYx--", "", "b"},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%22%25 %0A%1B%1b%0a\\\\\"\r\n\r\nb\r\n--xYx--", "\"%25 \n%1B%1b%0a\\", "b"},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=\"file\"; filename=\"C:\\dir\\\\a\\\"b\"\r\n\r\nb\r\n--xYx--", "C:\\dir\\a\"b", "b"},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; filename=\"\xC3\xA9;=\"; name=\"file\";\r\n\r\nb\r\n--xYx--", "\xC3\xA9;=", "b"},
-    {TYPE, "--xYx\r\n" FILE_HEAD "Content-Transfer-Encoding: BINARY\r\n\r\nb\r\n--xYx--", "a.txt", "b"},
-    {"Multipart/Form-Data ; charset=utf-8; boundary=\"a b\"", "--a b\r\n" FILE_HEAD "\r\nb\r\n--a b--", "a.txt", "b"},
+    {TYPE,
+     "--xYx\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%22%25 "
+     "%0A%1B%1b%0a\\\\\"\r\n\r\nb\r\n--xYx--",
+     "\"%25 \n%1B%1b%0a\\", "b"},
+    {TYPE,
+     "--xYx\r\nContent-Disposition: form-data; name=\"file\"; "
+     "filename=\"C:\\dir\\\\a\\\"b\"\r\n\r\nb\r\n--xYx--",
+     "C:\\dir\\a\"b", "b"},
+    {TYPE,
+     "--xYx\r\nContent-Disposition: form-data; filename=\"\xC3\xA9;=\"; "
+     "name=\"file\";\r\n\r\nb\r\n--xYx--",
+     "\xC3\xA9;=", "b"},
+    {TYPE, "--xYx\r\n" FILE_HEAD "Content-Transfer-Encoding: BINARY\r\n\r\nb\r\n--xYx--", "a.txt",
+     "b"},
+    {"Multipart/Form-Data ; charset=utf-8; boundary=\"a b\"",
+     "--a b\r\n" FILE_HEAD "\r\nb\r\n--a b--", "a.txt", "b"},
 };
 
 START_TEST(a_file_is_taken_whatever_the_pieces)
@@ -77,7 +99,8 @@ START_TEST(a_file_is_taken_whatever_the_pieces)
         char content[64];
         ssize_t length;
 
-        ck_assert_msg(receive(good[_i].type, good[_i].body, strlen(good[_i].body), steps[i], 1 << 20, &arena, &upload, &err) == 0,
+        ck_assert_msg(receive(good[_i].type, good[_i].body, strlen(good[_i].body), steps[i],
+                              1 << 20, &arena, &upload, &err) == 0,
                       "steps of %zu: %s", steps[i], err.message);
         length = read(upload.fd, content, sizeof(content));
         ck_assert_int_eq(length, (ssize_t)strlen(good[_i].content));
@@ -101,10 +124,13 @@ static const struct {
     {"multipart/form-data; boundary=\"xYx", "--xYx--", ERR_BAD_REQUEST},
     {"multipart/form-data; boundary=\"a \"", "--a --", ERR_BAD_REQUEST},
     {"multipart/form-data; boundary=a; boundary=b", "--a--", ERR_BAD_REQUEST},
-    {"multipart/form-data; boundary=1234567890123456789012345678901234567890123456789012345678901234567890x", "", ERR_BAD_REQUEST},
+    {"multipart/form-data; "
+     "boundary=1234567890123456789012345678901234567890123456789012345678901234567890x",
+     "", ERR_BAD_REQUEST},
     {TYPE, "", ERR_BAD_REQUEST},
     {TYPE, "--xYx--", ERR_INVALID},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=other\r\n\r\nskip\r\n--xYx--", ERR_INVALID},
+    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=other\r\n\r\nskip\r\n--xYx--",
+     ERR_INVALID},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\nhello", ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\nhello\r\n--xYx", ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\nhello\r\n--xYx-", ERR_BAD_REQUEST},
@@ -113,16 +139,26 @@ static const struct {
     {TYPE, "--xYx\r\n" FILE_HEAD, ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\nContent-Type: text/plain\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition: attachment; name=file\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; filename=a\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=file; name=file\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=\"file\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
+    {TYPE, "--xYx\r\nContent-Disposition: attachment; name=file\r\n\r\nhello\r\n--xYx--",
+     ERR_BAD_REQUEST},
+    {TYPE, "--xYx\r\nContent-Disposition: form-data; filename=a\r\n\r\nhello\r\n--xYx--",
+     ERR_BAD_REQUEST},
+    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=file; name=file\r\n\r\nhello\r\n--xYx--",
+     ERR_BAD_REQUEST},
+    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=\"file\r\n\r\nhello\r\n--xYx--",
+     ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\n" FILE_HEAD FILE_HEAD "\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\n" FILE_HEAD " folded\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition : form-data; name=file\r\n\r\nhello\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\n" FILE_HEAD "Content-Transfer-Encoding: base64\r\n\r\naGk=\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=file; filename=\"a%00b\"\r\n\r\nb\r\n--xYx--", ERR_BAD_REQUEST},
-    {TYPE, "--xYx\r\nContent-Disposition: form-data; name=file; filename=\"\xFF\"\r\n\r\nb\r\n--xYx--", ERR_BAD_REQUEST},
+    {TYPE, "--xYx\r\nContent-Disposition : form-data; name=file\r\n\r\nhello\r\n--xYx--",
+     ERR_BAD_REQUEST},
+    {TYPE, "--xYx\r\n" FILE_HEAD "Content-Transfer-Encoding: base64\r\n\r\naGk=\r\n--xYx--",
+     ERR_BAD_REQUEST},
+    {TYPE,
+     "--xYx\r\nContent-Disposition: form-data; name=file; filename=\"a%00b\"\r\n\r\nb\r\n--xYx--",
+     ERR_BAD_REQUEST},
+    {TYPE,
+     "--xYx\r\nContent-Disposition: form-data; name=file; filename=\"\xFF\"\r\n\r\nb\r\n--xYx--",
+     ERR_BAD_REQUEST},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\na\r\n--xYx\r\n" FILE_HEAD "\r\nb\r\n--xYx--", ERR_INVALID},
     {TYPE, "--xYx\r\n" FILE_HEAD "\r\n01234567890123456789x\r\n--xYx--", ERR_TOO_LARGE},
 };
@@ -134,7 +170,9 @@ START_TEST(a_malformed_body_is_refused)
         struct upload upload;
         struct error err = {0};
 
-        ck_assert_int_eq(receive(bad[_i].type, bad[_i].body, strlen(bad[_i].body), steps[i], 20, &arena, &upload, &err), -1);
+        ck_assert_int_eq(receive(bad[_i].type, bad[_i].body, strlen(bad[_i].body), steps[i], 20,
+                                 &arena, &upload, &err),
+                         -1);
         ck_assert_msg(err.kind == bad[_i].kind, "%s: %s", error_name(err.kind), err.message);
         ck_assert_int_eq(err.fields != NULL, bad[_i].kind == ERR_INVALID);
         close(upload.fd);
@@ -149,7 +187,9 @@ START_TEST(a_missing_part_is_a_field_error)
     struct error err;
 
     ck_assert_int_eq(receive(TYPE, "--xYx--", 7, 7, 1, &arena, &upload, &err), -1);
-    ck_assert_str_eq(err.fields, "[{\"loc\":[\"body\",\"file\"],\"msg\":\"Field required\",\"type\":\"missing\"}]");
+    ck_assert_str_eq(
+        err.fields,
+        "[{\"loc\":[\"body\",\"file\"],\"msg\":\"Field required\",\"type\":\"missing\"}]");
     close(upload.fd);
 }
 END_TEST
@@ -188,7 +228,8 @@ START_TEST(a_large_file_arrives_byte_for_byte)
     buffer_add(&body, content.data, content.length);
     buffer_text(&body, "\r\n--xYx--\r\n");
     for (size_t step = 60000; step < 70000; step += 1777) {
-        ck_assert_int_eq(receive(TYPE, body.data, body.length, step, 1 << 20, &arena, &upload, &err), 0);
+        ck_assert_int_eq(
+            receive(TYPE, body.data, body.length, step, 1 << 20, &arena, &upload, &err), 0);
         ck_assert_int_eq(upload.size, (int64_t)content.length);
         free(got);
         got = malloc(content.length);

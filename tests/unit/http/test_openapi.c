@@ -31,8 +31,10 @@ static const struct field thing_create_fields[] = {
     {TEXT(thing_create, name), .min = 1, .max = 8, .pattern = "[a-z\"]+", .about = "a \"name\""},
     {TEXT(thing_create, mode), .choices = "a|b", .nullable = true, .fallback = "\"a\""},
     {REAL(thing_create, ratio), .exclusive = true, .above = 0, .max = 1, .optional = true},
-    {JSON(thing_create, pieces), .shape = SHAPE_LIST, .element = &schema_piece, .fallback = "[]", .null_is_fallback = true, .max = 3},
-    {JSON(thing_create, part), .shape = SHAPE_OBJECT, .element = &schema_part, .nullable = true, .optional = true},
+    {JSON(thing_create, pieces), .shape = SHAPE_LIST, .element = &schema_piece, .fallback = "[]",
+     .null_is_fallback = true, .max = 3},
+    {JSON(thing_create, part), .shape = SHAPE_OBJECT, .element = &schema_part, .nullable = true,
+     .optional = true},
 };
 SCHEMA_WITH(thing_create, .closed = true);
 
@@ -53,7 +55,8 @@ SCHEMA(thing);
 struct page {
     int64_t limit;
 };
-static const struct field page_fields[] = {{NUMBER(page, limit), .min = 0, .max = INT64_MAX, .fallback = "5"}};
+static const struct field page_fields[] = {
+    {NUMBER(page, limit), .min = 0, .max = INT64_MAX, .fallback = "5"}};
 SCHEMA(page);
 
 static int nothing(struct request *req, struct response *res, struct error *err)
@@ -64,11 +67,16 @@ static int nothing(struct request *req, struct response *res, struct error *err)
 
 const struct route routes[] = {
     {.room = "Things"},
-    {METHOD_GET, "/api/things", nothing, "things_list", RULE_PROJECT, &schema_page, BODY_NONE, NULL, 200, REPLY_MANY, &schema_thing, "All", NULL},
-    {METHOD_POST, "/api/things", nothing, "things_create", RULE_OPERATOR, NULL, BODY_JSON, &schema_thing_create, 201, REPLY_ONE, &schema_thing, "Make", NULL},
-    {METHOD_DELETE, "/api/things/{id}", nothing, "things_delete", RULE_ANY, NULL, BODY_NONE, NULL, 204, REPLY_NOTHING, NULL, "Remove", NULL},
-    {METHOD_POST, "/api/things/{id}", nothing, "things_upload", RULE_ANY, NULL, BODY_UPLOAD, NULL, 201, REPLY_ONE, &schema_thing, "Upload", NULL},
-    {METHOD_GET, "/docs", nothing, "docs", RULE_PUBLIC, NULL, BODY_NONE, NULL, 200, REPLY_TEXT, NULL, "This", NULL},
+    {METHOD_GET, "/api/things", nothing, "things_list", RULE_PROJECT, &schema_page, BODY_NONE, NULL,
+     200, REPLY_MANY, &schema_thing, "All", NULL},
+    {METHOD_POST, "/api/things", nothing, "things_create", RULE_OPERATOR, NULL, BODY_JSON,
+     &schema_thing_create, 201, REPLY_ONE, &schema_thing, "Make", NULL},
+    {METHOD_DELETE, "/api/things/{id}", nothing, "things_delete", RULE_ANY, NULL, BODY_NONE, NULL,
+     204, REPLY_NOTHING, NULL, "Remove", NULL},
+    {METHOD_POST, "/api/things/{id}", nothing, "things_upload", RULE_ANY, NULL, BODY_UPLOAD, NULL,
+     201, REPLY_ONE, &schema_thing, "Upload", NULL},
+    {METHOD_GET, "/docs", nothing, "docs", RULE_PUBLIC, NULL, BODY_NONE, NULL, 200, REPLY_TEXT,
+     NULL, "This", NULL},
 };
 const size_t route_count = COUNT(routes);
 
@@ -103,13 +111,16 @@ START_TEST(operations_are_rows)
     ck_assert_str_eq(AT("paths", "/api/things", "get", "tags"), "[\"Things\"]");
     ck_assert_str_eq(AT("paths", "/api/things", "post", "summary"), "\"Make\"");
     ck_assert_str_eq(AT("paths", "/api/things", "post", "security"), "[{\"HTTPBearer\":[]}]");
-    ck_assert_ptr_nonnull(strstr(AT("paths", "/api/things", "get", "parameters"),
-                                 "{\"name\":\"limit\",\"in\":\"query\",\"required\":false,\"schema\":{\"type\":\"integer\","
-                                 "\"minimum\":0,\"maximum\":9223372036854775807,\"default\":5}}"));
+    ck_assert_ptr_nonnull(strstr(
+        AT("paths", "/api/things", "get", "parameters"),
+        "{\"name\":\"limit\",\"in\":\"query\",\"required\":false,\"schema\":{\"type\":\"integer\","
+        "\"minimum\":0,\"maximum\":9223372036854775807,\"default\":5}}"));
     ck_assert_ptr_nonnull(strstr(AT("paths", "/api/things", "get", "parameters"), "X-Project"));
     ck_assert_ptr_null(AT("paths", "/api/things", "post", "parameters"));
-    ck_assert_ptr_nonnull(strstr(AT("paths", "/api/things/{id}", "delete", "parameters"), "\"name\":\"id\",\"in\":\"path\""));
-    ck_assert_ptr_nonnull(AT("paths", "/api/things/{id}", "post", "requestBody", "content", "multipart/form-data"));
+    ck_assert_ptr_nonnull(strstr(AT("paths", "/api/things/{id}", "delete", "parameters"),
+                                 "\"name\":\"id\",\"in\":\"path\""));
+    ck_assert_ptr_nonnull(
+        AT("paths", "/api/things/{id}", "post", "requestBody", "content", "multipart/form-data"));
     ck_assert_ptr_null(AT("paths", "/docs"));
 }
 END_TEST
@@ -127,7 +138,8 @@ START_TEST(errors_follow_from_the_columns)
     ck_assert_ptr_nonnull(AT("paths", "/api/things", "get", "responses", "404"));
     ck_assert_ptr_null(AT("paths", "/api/things/{id}", "delete", "responses", "422"));
     ck_assert_ptr_nonnull(AT("paths", "/api/things/{id}", "delete", "responses", "404"));
-    ck_assert_str_eq(AT("paths", "/api/things/{id}", "delete", "responses", "204"), "{\"description\":\"Done, and nothing to say\"}");
+    ck_assert_str_eq(AT("paths", "/api/things/{id}", "delete", "responses", "204"),
+                     "{\"description\":\"Done, and nothing to say\"}");
 }
 END_TEST
 
@@ -136,19 +148,24 @@ START_TEST(schemas_are_field_tables)
     auto_arena struct arena arena = {0};
 
     ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "properties", "name"),
-                     "{\"type\":\"string\",\"minLength\":1,\"maxLength\":8,\"pattern\":\"^(?:[a-z\\\"]+)$\",\"description\":\"a \\\"name\\\"\"}");
-    ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "properties", "mode"),
-                     "{\"type\":[\"string\",\"null\"],\"enum\":[\"a\",\"b\",null],\"default\":\"a\"}");
+                     "{\"type\":\"string\",\"minLength\":1,\"maxLength\":8,\"pattern\":\"^(?:[a-"
+                     "z\\\"]+)$\",\"description\":\"a \\\"name\\\"\"}");
+    ck_assert_str_eq(
+        AT("components", "schemas", "ThingCreate", "properties", "mode"),
+        "{\"type\":[\"string\",\"null\"],\"enum\":[\"a\",\"b\",null],\"default\":\"a\"}");
     ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "properties", "ratio"),
                      "{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":1}");
     ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "properties", "pieces"),
-                     "{\"type\":[\"array\",\"null\"],\"maxItems\":3,\"items\":{\"$ref\":\"#/components/schemas/Piece\"},\"default\":[]}");
-    ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "properties", "part"),
-                     "{\"anyOf\":[{\"$ref\":\"#/components/schemas/PartInput\"},{\"type\":\"null\"}]}");
+                     "{\"type\":[\"array\",\"null\"],\"maxItems\":3,\"items\":{\"$ref\":\"#/"
+                     "components/schemas/Piece\"},\"default\":[]}");
+    ck_assert_str_eq(
+        AT("components", "schemas", "ThingCreate", "properties", "part"),
+        "{\"anyOf\":[{\"$ref\":\"#/components/schemas/PartInput\"},{\"type\":\"null\"}]}");
     ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "required"), "[\"name\"]");
     ck_assert_str_eq(AT("components", "schemas", "ThingCreate", "additionalProperties"), "false");
-    ck_assert_str_eq(AT("components", "schemas", "Piece", "discriminator"),
-                     "{\"propertyName\":\"kind\",\"mapping\":{\"part\":\"#/components/schemas/PartInput\"}}");
+    ck_assert_str_eq(
+        AT("components", "schemas", "Piece", "discriminator"),
+        "{\"propertyName\":\"kind\",\"mapping\":{\"part\":\"#/components/schemas/PartInput\"}}");
 }
 END_TEST
 
@@ -156,11 +173,14 @@ START_TEST(what_is_answered_is_all_there)
 {
     auto_arena struct arena arena = {0};
 
-    ck_assert_str_eq(AT("components", "schemas", "Thing", "required"), "[\"id\",\"part\",\"labels\",\"fine\"]");
-    ck_assert_str_eq(AT("components", "schemas", "Thing", "properties", "id"), "{\"type\":[\"string\",\"null\"]}");
+    ck_assert_str_eq(AT("components", "schemas", "Thing", "required"),
+                     "[\"id\",\"part\",\"labels\",\"fine\"]");
+    ck_assert_str_eq(AT("components", "schemas", "Thing", "properties", "id"),
+                     "{\"type\":[\"string\",\"null\"]}");
     ck_assert_str_eq(AT("components", "schemas", "Thing", "properties", "labels"),
                      "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}");
-    ck_assert_str_eq(AT("components", "schemas", "Thing", "properties", "fine"), "{\"type\":\"boolean\"}");
+    ck_assert_str_eq(AT("components", "schemas", "Thing", "properties", "fine"),
+                     "{\"type\":\"boolean\"}");
     ck_assert_str_eq(AT("components", "schemas", "Part", "required"), "[\"kind\",\"count\"]");
     ck_assert_str_eq(AT("components", "schemas", "PartInput", "required"), "[\"kind\"]");
 }

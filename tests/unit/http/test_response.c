@@ -19,7 +19,8 @@ static int nothing(struct request *req, struct response *res, struct error *err)
 const struct route routes[] = {
     {METHOD_GET, "/api/things", nothing, "things_list", RULE_PROJECT, .query = &schema_thing},
     {METHOD_GET, "/metrics", nothing, "metrics", RULE_METRICS},
-    {METHOD_POST, "/api/things", nothing, "things_create", RULE_PROJECT, .body_type = BODY_JSON, .body = &schema_thing},
+    {METHOD_POST, "/api/things", nothing, "things_create", RULE_PROJECT, .body_type = BODY_JSON,
+     .body = &schema_thing},
 };
 const size_t route_count = COUNT(routes);
 
@@ -60,7 +61,8 @@ START_TEST(every_answer_is_hardened)
     assert_has(got, "\r\nX-Frame-Options: DENY\r\n");
     assert_has(got, "\r\nReferrer-Policy: no-referrer\r\n");
     assert_has(got, "\r\nCross-Origin-Opener-Policy: same-origin\r\n");
-    assert_has(got, "\r\nContent-Security-Policy: frame-ancestors 'none'; base-uri 'none'; object-src 'none'\r\n");
+    assert_has(got, "\r\nContent-Security-Policy: frame-ancestors 'none'; base-uri 'none'; "
+                    "object-src 'none'\r\n");
     assert_has(got, "\r\nPermissions-Policy: geolocation=(), microphone=(), camera=()\r\n");
     assert_has(got, "\r\nStrict-Transport-Security: max-age=60\r\n");
     assert_has(got, "\r\nX-Request-Id: the-id\r\n");
@@ -131,7 +133,8 @@ START_TEST(a_file_that_became_shorter_ends_the_connection)
     struct served served;
 
     serve_begin(&served, "GET", "/api/things", NULL, NULL);
-    respond_file(&served.res, "application/octet-stream", open("/dev/null", O_RDONLY | O_CLOEXEC), 5);
+    respond_file(&served.res, "application/octet-stream", open("/dev/null", O_RDONLY | O_CLOEXEC),
+                 5);
     serve_answer(&served);
     ck_assert(!served.connection.exchange.keep_alive);
     serve_end(&served);
@@ -169,7 +172,8 @@ START_TEST(a_stream_begins_with_a_head_without_length)
     auto_buffer struct buffer head = {0};
     struct served served;
 
-    serve_begin(&served, "GET", "/api/things", NULL, (const char *const[]){"Origin", "http://a", NULL});
+    serve_begin(&served, "GET", "/api/things", NULL,
+                (const char *const[]){"Origin", "http://a", NULL});
     response_header(&served.res, "Cache-Control", "no-cache");
     response_stream_head(&served.req, &served.res, "text/event-stream; charset=utf-8", &head);
     assert_has(head.data, "HTTP/1.1 200 OK\r\n");
@@ -183,7 +187,9 @@ START_TEST(a_stream_begins_with_a_head_without_length)
 }
 END_TEST
 
-/* --- errors ------------------------------------------------------------------------------------------------------------ */
+/* --- errors
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     size_t route;
@@ -191,17 +197,72 @@ static const struct {
     struct error err;
     const char *line, *body, *header;
 } errors[] = {
-    {0, "/api/things", {.kind = ERR_NOT_FOUND, .message = "no \"thing\""}, "HTTP/1.1 404 Not Found\r\n", "{\"detail\":\"no \\\"thing\\\"\"}", NULL},
-    {0, "/api/things", {.kind = ERR_UNAVAILABLE, .retry_after_s = 3, .message = "later"}, "HTTP/1.1 503 ", "{\"detail\":\"later\"}", "\r\nRetry-After: 3\r\n"},
-    {0, "/api/things", {.kind = ERR_INTERNAL, .message = "column x of y"}, "HTTP/1.1 500 ", "{\"detail\":\"internal error\"}", NULL},
-    {0, "/api/things", {.kind = ERR_UNAUTHENTICATED, .message = "who?"}, "HTTP/1.1 401 ", "{\"detail\":\"who?\"}", "\r\nWWW-Authenticate: Bearer\r\n"},
-    {0, "/api/things", {.kind = ERR_INVALID, .fields = "[{\"loc\":[\"query\",\"a\"]}]"}, "HTTP/1.1 422 ", "{\"detail\":[{\"loc\":[\"query\",\"a\"]}]}", NULL},
-    {0, "/api/things", {.kind = ERR_INVALID, .message = "odd"}, "HTTP/1.1 422 ", "{\"detail\":[{\"loc\":[\"query\"],\"msg\":\"odd\",\"type\":\"value_error\"}]}", NULL},
-    {2, "/api/things", {.kind = ERR_INVALID, .message = "odd"}, "HTTP/1.1 422 ", "{\"detail\":[{\"loc\":[\"body\"],\"msg\":\"odd\",\"type\":\"value_error\"}]}", NULL},
-    {2, "/api/things", {.kind = ERR_TOO_LARGE, .message = "large"}, "HTTP/1.1 413 ", "{\"detail\":\"large\"}", NULL},
-    {1, "/metrics", {.kind = ERR_TOO_LARGE, .message = "large"}, "HTTP/1.1 413 ", "Request body too large", "\r\nContent-Type: text/plain; charset=utf-8\r\n"},
-    {1, "/metrics", {.kind = ERR_INTERNAL, .message = "column x of y"}, "HTTP/1.1 500 ", "Internal Server Error", "\r\nContent-Type: text/plain; charset=utf-8\r\n"},
-    {1, "/metrics", {.kind = ERR_UNAUTHENTICATED, .message = "who?"}, "HTTP/1.1 401 ", "{\"detail\":\"who?\"}", "\r\nWWW-Authenticate: Bearer\r\n"},
+    {0,
+     "/api/things",
+     {.kind = ERR_NOT_FOUND, .message = "no \"thing\""},
+     "HTTP/1.1 404 Not Found\r\n",
+     "{\"detail\":\"no \\\"thing\\\"\"}",
+     NULL},
+    {0,
+     "/api/things",
+     {.kind = ERR_UNAVAILABLE, .retry_after_s = 3, .message = "later"},
+     "HTTP/1.1 503 ",
+     "{\"detail\":\"later\"}",
+     "\r\nRetry-After: 3\r\n"},
+    {0,
+     "/api/things",
+     {.kind = ERR_INTERNAL, .message = "column x of y"},
+     "HTTP/1.1 500 ",
+     "{\"detail\":\"internal error\"}",
+     NULL},
+    {0,
+     "/api/things",
+     {.kind = ERR_UNAUTHENTICATED, .message = "who?"},
+     "HTTP/1.1 401 ",
+     "{\"detail\":\"who?\"}",
+     "\r\nWWW-Authenticate: Bearer\r\n"},
+    {0,
+     "/api/things",
+     {.kind = ERR_INVALID, .fields = "[{\"loc\":[\"query\",\"a\"]}]"},
+     "HTTP/1.1 422 ",
+     "{\"detail\":[{\"loc\":[\"query\",\"a\"]}]}",
+     NULL},
+    {0,
+     "/api/things",
+     {.kind = ERR_INVALID, .message = "odd"},
+     "HTTP/1.1 422 ",
+     "{\"detail\":[{\"loc\":[\"query\"],\"msg\":\"odd\",\"type\":\"value_error\"}]}",
+     NULL},
+    {2,
+     "/api/things",
+     {.kind = ERR_INVALID, .message = "odd"},
+     "HTTP/1.1 422 ",
+     "{\"detail\":[{\"loc\":[\"body\"],\"msg\":\"odd\",\"type\":\"value_error\"}]}",
+     NULL},
+    {2,
+     "/api/things",
+     {.kind = ERR_TOO_LARGE, .message = "large"},
+     "HTTP/1.1 413 ",
+     "{\"detail\":\"large\"}",
+     NULL},
+    {1,
+     "/metrics",
+     {.kind = ERR_TOO_LARGE, .message = "large"},
+     "HTTP/1.1 413 ",
+     "Request body too large",
+     "\r\nContent-Type: text/plain; charset=utf-8\r\n"},
+    {1,
+     "/metrics",
+     {.kind = ERR_INTERNAL, .message = "column x of y"},
+     "HTTP/1.1 500 ",
+     "Internal Server Error",
+     "\r\nContent-Type: text/plain; charset=utf-8\r\n"},
+    {1,
+     "/metrics",
+     {.kind = ERR_UNAUTHENTICATED, .message = "who?"},
+     "HTTP/1.1 401 ",
+     "{\"detail\":\"who?\"}",
+     "\r\nWWW-Authenticate: Bearer\r\n"},
 };
 
 START_TEST(an_error_becomes_an_answer)
@@ -225,7 +286,9 @@ START_TEST(an_error_becomes_an_answer)
 }
 END_TEST
 
-/* --- request ids --------------------------------------------------------------------------------------------------------- */
+/* --- request ids
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *given;

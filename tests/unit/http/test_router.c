@@ -25,7 +25,11 @@ static const struct field filter_fields[] = {
 };
 SCHEMA(filter);
 
-#define ROW(verb, template, rule, reply, ...) {METHOD_##verb, template, nothing, "handler", RULE_##rule, .status = 200, .reply_type = reply, __VA_ARGS__}
+#define ROW(verb, template, rule, reply, ...)                                                      \
+    {                                                                                              \
+        METHOD_##verb, template, nothing, "handler", RULE_##rule, .status = 200,                   \
+                                                                  .reply_type = reply, __VA_ARGS__ \
+    }
 
 const struct route routes[] = {
     {.room = "First"},
@@ -41,7 +45,9 @@ const struct route routes[] = {
 };
 const size_t route_count = COUNT(routes);
 
-/* --- matching --------------------------------------------------------------------------------------------------------- */
+/* --- matching
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *method, *path, *route, *allow, *first, *second;
@@ -94,7 +100,8 @@ START_TEST(a_path_finds_its_route)
 {
     auto_arena struct arena arena = {0};
     const char *values[PATH_VALUES_MAX], *allow;
-    const struct route *route = router_match(matches[_i].method, matches[_i].path, &arena, values, &allow);
+    const struct route *route =
+        router_match(matches[_i].method, matches[_i].path, &arena, values, &allow);
 
     assert_text(route ? route->path : NULL, matches[_i].route);
     assert_text(allow, matches[_i].allow);
@@ -113,7 +120,9 @@ START_TEST(labels_name_each_path_once)
 }
 END_TEST
 
-/* --- query strings ------------------------------------------------------------------------------------------------------ */
+/* --- query strings
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *query;
@@ -126,7 +135,8 @@ static const struct {
     {"limit=0", "{\"limit\":0,\"all\":false,\"tags\":[]}", NULL},
     {"limit=007", "{\"limit\":7,\"all\":false,\"tags\":[]}", NULL},
     {"limit=-0", "{\"limit\":0,\"all\":false,\"tags\":[]}", NULL},
-    {"limit=9223372036854775807", "{\"limit\":9223372036854775807,\"all\":false,\"tags\":[]}", NULL},
+    {"limit=9223372036854775807", "{\"limit\":9223372036854775807,\"all\":false,\"tags\":[]}",
+     NULL},
     {"limit=9223372036854775808", NULL, "\"limit\""},
     {"limit=18446744073709551616", NULL, "\"limit\""},
     {"limit=-1", NULL, "\"limit\""},
@@ -173,7 +183,8 @@ START_TEST(a_query_string_fits_its_table)
     serve_begin(&served, "GET", "/api/things", queries[_i].query, NULL);
     served.req.route = route_of("/api/things", METHOD_GET);
     if (queries[_i].want) {
-        ck_assert_msg(request_read_query(&served.req, &err) == 0, "%s: %s", queries[_i].query, err.message);
+        ck_assert_msg(request_read_query(&served.req, &err) == 0, "%s: %s", queries[_i].query,
+                      err.message);
         json_encode(&out, &schema_filter, served.req.query);
         ck_assert_str_eq(out.data, queries[_i].want);
     } else {
@@ -187,7 +198,9 @@ START_TEST(a_query_string_fits_its_table)
 }
 END_TEST
 
-/* --- bodies ------------------------------------------------------------------------------------------------------------------ */
+/* --- bodies
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(a_json_body_is_decoded)
 {
@@ -214,9 +227,14 @@ END_TEST
 static const struct {
     const char *body;
     enum error_kind kind;
-} bad_bodies[] = {{"", ERR_INVALID},      {"{", ERR_INVALID},           {"[]", ERR_INVALID},
-                  {"null", ERR_INVALID},  {"{\"name\":1}", ERR_INVALID}, {"\xFF", ERR_INVALID},
-                  {"{} {}", ERR_INVALID}, {"\"\xED\xA0\x80\"", ERR_INVALID}};
+} bad_bodies[] = {{"", ERR_INVALID},
+                  {"{", ERR_INVALID},
+                  {"[]", ERR_INVALID},
+                  {"null", ERR_INVALID},
+                  {"{\"name\":1}", ERR_INVALID},
+                  {"\xFF", ERR_INVALID},
+                  {"{} {}", ERR_INVALID},
+                  {"\"\xED\xA0\x80\"", ERR_INVALID}};
 
 START_TEST(a_bad_body_is_refused)
 {
@@ -266,7 +284,9 @@ START_TEST(a_body_that_nobody_wants_is_dropped)
 }
 END_TEST
 
-/* --- hosts and origins ----------------------------------------------------------------------------------------------------------- */
+/* --- hosts and origins
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *allowed, *host;
@@ -296,8 +316,8 @@ static const struct {
 
 START_TEST(hosts_are_answered_by_the_list)
 {
-    ck_assert_msg(origin_host_allowed(hosts[_i].allowed, hosts[_i].host) == hosts[_i].answered, "%s with %s",
-                  hosts[_i].host, hosts[_i].allowed);
+    ck_assert_msg(origin_host_allowed(hosts[_i].allowed, hosts[_i].host) == hosts[_i].answered,
+                  "%s with %s", hosts[_i].host, hosts[_i].allowed);
 }
 END_TEST
 
@@ -307,20 +327,27 @@ static const struct {
     const char *has, *lacks;
 } preflights[] = {
     {"*", "http://a", "GET", NULL, 200, "Access-Control-Max-Age: 600", "Allow-Headers"},
-    {"*", "http://a", "PATCH", "x-one, x-two", 200, "Access-Control-Allow-Headers: x-one, x-two", "Vary"},
+    {"*", "http://a", "PATCH", "x-one, x-two", 200, "Access-Control-Allow-Headers: x-one, x-two",
+     "Vary"},
     {"*", "http://a", "BREW", NULL, 400, "Disallowed CORS method", "Vary"},
-    {"http://a, http://b", "http://b", "GET", NULL, 200, "Access-Control-Allow-Origin: http://b", "Disallowed"},
+    {"http://a, http://b", "http://b", "GET", NULL, 200, "Access-Control-Allow-Origin: http://b",
+     "Disallowed"},
     {"http://a, http://b", "http://b", "GET", NULL, 200, "Vary: Origin", "Disallowed"},
     {"http://a, http://b", "http://c", "GET", NULL, 400, "Disallowed CORS origin", "Allow-Origin"},
-    {"http://a", "http://c", "GET", NULL, 400, "Access-Control-Allow-Credentials: true", "Allow-Origin"},
+    {"http://a", "http://c", "GET", NULL, 400, "Access-Control-Allow-Credentials: true",
+     "Allow-Origin"},
     {"", "http://c", "GET", NULL, 400, "Vary: Origin", "Allow-Origin"},
 };
 
 START_TEST(a_preflight_is_answered)
 {
-    const char *const headers[] = {"Origin", preflights[_i].origin, "Access-Control-Request-Method",
-                                   preflights[_i].method, preflights[_i].headers ? "Access-Control-Request-Headers" : NULL,
-                                   preflights[_i].headers, NULL};
+    const char *const headers[] = {"Origin",
+                                   preflights[_i].origin,
+                                   "Access-Control-Request-Method",
+                                   preflights[_i].method,
+                                   preflights[_i].headers ? "Access-Control-Request-Headers" : NULL,
+                                   preflights[_i].headers,
+                                   NULL};
     struct served served;
     const char *got;
 
@@ -331,7 +358,8 @@ START_TEST(a_preflight_is_answered)
     got = serve_answer(&served);
     ck_assert_ptr_nonnull(strstr(got, preflights[_i].has));
     ck_assert_ptr_null(strstr(got, preflights[_i].lacks));
-    ck_assert_ptr_nonnull(strstr(got, "Access-Control-Allow-Methods: DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT\r\n"));
+    ck_assert_ptr_nonnull(strstr(
+        got, "Access-Control-Allow-Methods: DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT\r\n"));
     serve_end(&served);
 }
 END_TEST
