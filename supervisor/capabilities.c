@@ -14,9 +14,11 @@ static const cap_value_t inside[] = {
     CAP_SETGID, CAP_SETUID,       CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SETFCAP,
 };
 
-static const cap_value_t main_loop[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_KILL};
+static const cap_value_t main_loop[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID,
+                                        CAP_KILL};
 
-/* Leave exactly `kept` permitted and effective, nothing inheritable or ambient, and nothing else to gain by an exec. */
+/* Leave exactly `kept` permitted and effective, nothing inheritable or ambient, and nothing else to
+ * gain by an exec. */
 static int keep(const cap_value_t *kept, int count, struct error *err)
 {
     cap_t set = cap_init();

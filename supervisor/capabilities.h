@@ -6,7 +6,8 @@
 
 /* Make everything that is permitted effective again: setfsuid(2) takes some away. */
 int capabilities_raise(struct error *err);
-/* The main loop keeps what it needs for files of other owners and for killing; mounting stays with the spawner. */
+/* The main loop keeps what it needs for files of other owners and for killing; mounting stays with
+ * the spawner. */
 int capabilities_keep_main(struct error *err);
 
 #endif

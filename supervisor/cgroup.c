@@ -1,4 +1,5 @@
-/* What a sandbox may use of memory, processors and processes, and the way to kill all of it at once: see cgroup.h. */
+/* What a sandbox may use of memory, processors and processes, and the way to kill all of it at
+ * once: see cgroup.h. */
 #include "supervisor/cgroup.h"
 
 #include <dirent.h>
@@ -31,7 +32,7 @@ struct hierarchy {
 static struct hierarchy hierarchies[CGROUP_HIERARCHIES];
 static size_t hierarchy_count;
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files ----------------------------------------------------------------------------------- */
 
 static int file_write(const char *path, const char *text)
 {
@@ -41,7 +42,8 @@ static int file_write(const char *path, const char *text)
     return fd >= 0 && write(fd, text, length) == (ssize_t)length ? 0 : -1;
 }
 
-static int setting_write(const struct hierarchy *at, const char *sandbox, const char *name, const char *text, struct error *err)
+static int setting_write(const struct hierarchy *at, const char *sandbox, const char *name,
+                         const char *text, struct error *err)
 {
     char path[PATH_MAX];
 
@@ -74,9 +76,11 @@ static bool list_has(const char *list, const char *word)
     return false;
 }
 
-/* --- finding the hierarchies ------------------------------------------------------------------------------------------- */
+/* --- finding the hierarchies
+ * ------------------------------------------------------------------------------------------- */
 
-/* Our own path in the hierarchy of `controller` (NULL: v2), as /proc/self/cgroup has it; "" when there is none. */
+/* Our own path in the hierarchy of `controller` (NULL: v2), as /proc/self/cgroup has it; "" when
+ * there is none. */
 static void own_path(const char *controller, char *path, size_t size)
 {
     auto_fclose FILE *file = fopen("/proc/self/cgroup", "re");
@@ -114,7 +118,8 @@ static bool mount_point(const char *controller, char *path, size_t size)
     return found;
 }
 
-/* The folder of our own cgroup, under which ours go. A supervisor that moved itself aside has its siblings beside it. */
+/* The folder of our own cgroup, under which ours go. A supervisor that moved itself aside has its
+ * siblings beside it. */
 static bool own_folder(const char *controller, char *path, size_t size)
 {
     char mount[PATH_MAX / 2], own[PATH_MAX / 2];
@@ -124,7 +129,8 @@ static bool own_folder(const char *controller, char *path, size_t size)
         return false;
     own_path(controller, own, sizeof(own));
     length = strlen(own);
-    if (length > strlen("/supervisor") && strcmp(own + length - strlen("/supervisor"), "/supervisor") == 0)
+    if (length > strlen("/supervisor") &&
+        strcmp(own + length - strlen("/supervisor"), "/supervisor") == 0)
         own[length - strlen("/supervisor")] = '\0';
     snprintf(path, size, "%s%s", mount, strcmp(own, "/") == 0 ? "" : own);
     if (access(path, W_OK) < 0)
@@ -144,7 +150,8 @@ static struct hierarchy *hierarchy_at(const char *path, bool unified)
     return &hierarchies[hierarchy_count++];
 }
 
-/* v2 lets only a cgroup without processes hand controllers down, but for the root: so those in `folder` move to a leaf, once. */
+/* v2 lets only a cgroup without processes hand controllers down, but for the root: so those in
+ * `folder` move to a leaf, once. */
 static void move_aside(const char *folder)
 {
     char path[PATH_MAX], line[64];
@@ -175,7 +182,8 @@ static int hand_down(const char *folder, unsigned wanted, struct error *err)
         if (file_write(path, text) == 0)
             return 0;
     }
-    return error_set_errno(err, ERR_INTERNAL, "write %s to %s (the supervisor needs a cgroup of its own)", text, path);
+    return error_set_errno(err, ERR_INTERNAL,
+                           "write %s to %s (the supervisor needs a cgroup of its own)", text, path);
 }
 
 static int probe_unified(const char *name, unsigned missing, struct error *err)
@@ -210,7 +218,8 @@ static int probe(const char *state, struct error *err)
 
     if (stat(state, &status) < 0)
         return error_set_errno(err, ERR_INTERNAL, "%s", state);
-    snprintf(name, sizeof(name), "agent-sandbox-%lx-%lx", (unsigned long)status.st_dev, (unsigned long)status.st_ino);
+    snprintf(name, sizeof(name), "agent-sandbox-%lx-%lx", (unsigned long)status.st_dev,
+             (unsigned long)status.st_ino);
     for (size_t i = 0; i < COUNT(controllers); i++) {
         struct hierarchy *found;
 
@@ -228,7 +237,8 @@ static int probe(const char *state, struct error *err)
     return probe_unified(name, missing, err);
 }
 
-/* --- remembering them, so that a supervisor started elsewhere finds what an earlier one left ------------------------------- */
+/* --- remembering them, so that a supervisor started elsewhere finds what an earlier one left
+ * ------------------------------- */
 
 static void memory_path(const char *state, const char *suffix, char *path, size_t size)
 {
@@ -248,8 +258,8 @@ static bool recall(const char *state)
         int unified, used = 0;
 
         line[strcspn(line, "\n")] = '\0';
-        if (sscanf(line, "%u %d %n", &holds, &unified, &used) != 2 || !used || access(line + used, W_OK) < 0 ||
-            !(at = hierarchy_at(line + used, unified))) {
+        if (sscanf(line, "%u %d %n", &holds, &unified, &used) != 2 || !used ||
+            access(line + used, W_OK) < 0 || !(at = hierarchy_at(line + used, unified))) {
             hierarchy_count = 0;
             return false;
         }
@@ -269,7 +279,8 @@ static int remember(const char *state, struct error *err)
     if (!file)
         return error_set_errno(err, ERR_INTERNAL, "%s", next);
     for (size_t i = 0; i < hierarchy_count; i++)
-        fprintf(file, "%u %d %s\n", hierarchies[i].holds, hierarchies[i].unified, hierarchies[i].path);
+        fprintf(file, "%u %d %s\n", hierarchies[i].holds, hierarchies[i].unified,
+                hierarchies[i].path);
     failed = ferror(file);
     if (fclose(file) != 0 || failed || rename(next, path) < 0)
         return error_set_errno(err, ERR_INTERNAL, "%s", path);
@@ -286,8 +297,10 @@ int cgroup_open(const char *state, bool required, struct error *err)
         held |= hierarchies[i].holds;
     for (size_t i = 0; i < COUNT(controllers); i++)
         if (required && !(held & controllers[i].bit))
-            return error_set(err, ERR_INTERNAL, "no cgroup controller '%s': CGROUPS_REQUIRED=0 would run without its limit",
-                             controllers[i].name);
+            return error_set(
+                err, ERR_INTERNAL,
+                "no cgroup controller '%s': CGROUPS_REQUIRED=0 would run without its limit",
+                controllers[i].name);
     return 0;
 }
 
@@ -313,23 +326,25 @@ const char *cgroup_describe(void)
     for (size_t i = 0; i < hierarchy_count; i++)
         for (size_t k = 0; k < COUNT(controllers); k++)
             if (hierarchies[i].holds & controllers[k].bit)
-                snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s:%s ", controllers[k].name,
-                         hierarchies[i].unified ? "v2" : "v1");
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s:%s ",
+                         controllers[k].name, hierarchies[i].unified ? "v2" : "v1");
     for (size_t i = 0; i < hierarchy_count; i++)
         if (hierarchies[i].unified)
             snprintf(text + strlen(text), sizeof(text) - strlen(text), "kill:v2");
     return text;
 }
 
-/* --- one sandbox ------------------------------------------------------------------------------------------------------- */
+/* --- one sandbox ----------------------------------------------------------------------------- */
 
-static int limits_set(const struct hierarchy *at, const char *sandbox, const struct start *limits, struct error *err)
+static int limits_set(const struct hierarchy *at, const char *sandbox, const struct start *limits,
+                      struct error *err)
 {
     char text[64], path[PATH_MAX];
 
     if (at->holds & MEMORY) {
         snprintf(text, sizeof(text), "%lld", (long long)limits->memory_bytes);
-        if (setting_write(at, sandbox, at->unified ? "memory.max" : "memory.limit_in_bytes", text, err) < 0)
+        if (setting_write(at, sandbox, at->unified ? "memory.max" : "memory.limit_in_bytes", text,
+                          err) < 0)
             return -1;
         /* No swap beyond it, where the kernel accounts swap. */
         snprintf(path, sizeof(path), "%s/%s/%s", at->path, sandbox,
@@ -344,8 +359,8 @@ static int limits_set(const struct hierarchy *at, const char *sandbox, const str
     }
     if (!(at->holds & CPU))
         return 0;
-    snprintf(text, sizeof(text), at->unified ? "%lld %d" : "%lld", (long long)limits->cpu_percent * (PERIOD_US / 100),
-             PERIOD_US);
+    snprintf(text, sizeof(text), at->unified ? "%lld %d" : "%lld",
+             (long long)limits->cpu_percent * (PERIOD_US / 100), PERIOD_US);
     return setting_write(at, sandbox, at->unified ? "cpu.max" : "cpu.cfs_quota_us", text, err);
 }
 
@@ -381,7 +396,8 @@ int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *
         bool unified = hierarchies[i].unified;
         int fd;
 
-        snprintf(path, sizeof(path), "%s/%s%s", hierarchies[i].path, sandbox, unified ? "" : "/tasks");
+        snprintf(path, sizeof(path), "%s/%s%s", hierarchies[i].path, sandbox,
+                 unified ? "" : "/tasks");
         fd = open(path, unified ? O_RDONLY | O_DIRECTORY | O_CLOEXEC : O_WRONLY | O_CLOEXEC);
         if (fd < 0) {
             error_set_errno(err, ERR_INTERNAL, "%s", path);

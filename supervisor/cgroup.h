@@ -1,7 +1,9 @@
-/* What a sandbox may use of memory, processors and processes, and the way to kill all of it at once (cgroups(7)).
+/* What a sandbox may use of memory, processors and processes, and the way to kill all of it at once
+ * (cgroups(7)).
  *
- * One interface over v2, v1 and the mixture of both: each controller is used where the kernel has it. Nobody ever writes a pid into
- * cgroup.procs: that waits for an RCU grace period, 10 ms. A process enters v2 when it is cloned, and v1 by writing "0" into `tasks`. */
+ * One interface over v2, v1 and the mixture of both: each controller is used where the kernel has
+ * it. Nobody ever writes a pid into cgroup.procs: that waits for an RCU grace period, 10 ms. A
+ * process enters v2 when it is cloned, and v1 by writing "0" into `tasks`. */
 #ifndef SUPERVISOR_CGROUP_H
 #define SUPERVISOR_CGROUP_H
 
@@ -24,8 +26,9 @@ struct cgroup_entry {
 void cgroup_entry_close(struct cgroup_entry *entry);
 #define auto_cgroup_entry __attribute__((cleanup(cgroup_entry_close)))
 
-/* Find the hierarchies and make the folder that holds this supervisor's cgroups in each. `state` is the folder that remembers them
- * for the next start. `required`: a missing controller is an error. */
+/* Find the hierarchies and make the folder that holds this supervisor's cgroups in each. `state` is
+ * the folder that remembers them for the next start. `required`: a missing controller is an error.
+ */
 int cgroup_open(const char *state, bool required, struct error *err);
 /* Remove those folders if they are empty. */
 void cgroup_close(const char *state);

@@ -58,7 +58,8 @@ static void receive(struct watch *watch, uint32_t events)
         return;
     }
     arena_reset(&connection->arena);
-    got = wire_receive(watch->fd, DESCRIPTORS_TAKEN, &connection->packet, &connection->arena, &error);
+    got =
+        wire_receive(watch->fd, DESCRIPTORS_TAKEN, &connection->packet, &connection->arena, &error);
     if (got < 0 && error.kind == ERR_TIMEOUT)
         return;
     if (got <= 0) {
@@ -83,7 +84,8 @@ void connection_accept(int fd)
                  (peer.uid == 0 || (int64_t)peer.uid == settings.server_uid);
 
     if (!known || count >= settings.connections_max) {
-        LOG(WARNING, "peer_refused", V("uid", known ? (long)peer.uid : -1L), V("connections", (long)count));
+        LOG(WARNING, "peer_refused", V("uid", known ? (long)peer.uid : -1L),
+            V("connections", (long)count));
         close(fd);
         return;
     }
@@ -112,7 +114,8 @@ static void answered(struct connection *connection)
 }
 
 /* A peer that does not read its answers sees its connection end. */
-static void send_answer(struct connection *connection, uint32_t kind, const void *body, size_t length, int fd)
+static void send_answer(struct connection *connection, uint32_t kind, const void *body,
+                        size_t length, int fd)
 {
     struct wire_header header = {
         .type = connection->packet.header.type | WIRE_REPLY,
@@ -131,7 +134,8 @@ void connection_refuse(struct connection *connection, const struct error *error)
     send_answer(connection, error->kind, error->message, strlen(error->message), -1);
 }
 
-void connection_answer(struct connection *connection, const struct schema *schema, const void *value, int fd)
+void connection_answer(struct connection *connection, const struct schema *schema,
+                       const void *value, int fd)
 {
     auto_buffer struct buffer body = {0};
     struct error error;
@@ -148,11 +152,13 @@ void connection_resume(const char *sandbox)
 
     while (more) {
         more = false;
-        for (struct connection *connection = all; connection && !more; connection = connection->next) {
+        for (struct connection *connection = all; connection && !more;
+             connection = connection->next) {
             if (strcmp(connection->waits_for, sandbox) != 0)
                 continue;
             connection->waits_for[0] = '\0';
-            dispatch(connection); /* it may wait anew, if another's request put the sandbox on its way again */
+            dispatch(connection); /* it may wait anew, if another's request put the sandbox on its
+                                     way again */
             if (connection->waits_for[0])
                 return;
             more = true;

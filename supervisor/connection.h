@@ -18,7 +18,8 @@ struct connection {
     struct arena arena;        /* of the request */
     struct wire_packet packet; /* the request; its descriptors are closed with the answer */
     bool owed;                 /* an answer; until then nothing more is read */
-    char waits_for[SANDBOX_ID_LENGTH + 1]; /* the sandbox on whose way to another state the request waits; "" */
+    char waits_for[SANDBOX_ID_LENGTH +
+                   1]; /* the sandbox on whose way to another state the request waits; "" */
     struct command *command;
     struct file_job *job;
     struct upload upload;
@@ -28,7 +29,8 @@ struct connection {
 /* Take a new peer, if it may connect and there is room; else the descriptor is closed. */
 void connection_accept(int fd);
 /* The answer; `fd` goes along unless it is -1, and stays the caller's. */
-void connection_answer(struct connection *connection, const struct schema *schema, const void *value, int fd);
+void connection_answer(struct connection *connection, const struct schema *schema,
+                       const void *value, int fd);
 void connection_refuse(struct connection *connection, const struct error *error);
 /* Do what waited for the sandbox. */
 void connection_resume(const char *sandbox);

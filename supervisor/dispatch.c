@@ -22,7 +22,7 @@ enum {
 };
 
 static const struct row rows[] = {
-#define MESSAGE(number, name, states, descriptors, answer)                                         \
+#define MESSAGE(number, name, states, descriptors, answer) \
     [number] = {#name, states, descriptors, &schema_##name, operation_##name},
 #include "common/messages.def"
 #undef MESSAGE
@@ -61,7 +61,8 @@ static int check_and_run(struct connection *connection, struct error *err)
         return error_set(err, ERR_BAD_REQUEST, "unknown message %u", packet->header.type);
     row = &rows[packet->header.type];
     if (row->descriptors != packet->descriptor_count)
-        return error_set(err, ERR_BAD_REQUEST, "%s: %zu descriptors expected", row->name, row->descriptors);
+        return error_set(err, ERR_BAD_REQUEST, "%s: %zu descriptors expected", row->name,
+                         row->descriptors);
     request.body = body = arena_alloc(&connection->arena, row->body->size);
     if (wire_decode(row->body, packet->body, packet->length, body, &connection->arena, err) < 0)
         return -1;

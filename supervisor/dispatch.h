@@ -8,9 +8,9 @@
 
 struct request {
     struct connection *connection;
-    struct sandbox *box; /* NULL: absent */
-    const char *sandbox; /* its name, which has the form of one */
-    const void *body;    /* as the message says, within its bounds */
+    struct sandbox *box;    /* NULL: absent */
+    const char *sandbox;    /* its name, which has the form of one */
+    const void *body;       /* as the message says, within its bounds */
     const int *descriptors; /* as many as the message says; closed with the answer */
 };
 

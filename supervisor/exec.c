@@ -1,5 +1,5 @@
-/* Commands in running sandboxes: see exec.h. What init says is hostile until it was checked: fixed size, known ids, and nothing of
- * it is used but numbers. */
+/* Commands in running sandboxes: see exec.h. What init says is hostile until it was checked: fixed
+ * size, known ids, and nothing of it is used but numbers. */
 #include "supervisor/exec.h"
 
 #include <errno.h>
@@ -82,9 +82,10 @@ static void command_free(struct command *command)
     free(command);
 }
 
-/* --- talking to init -------------------------------------------------------------------------------------------------------------- */
+/* --- talking to init ------------------------------------------------------------------------- */
 
-static int send_request(struct sandbox *box, const void *bytes, size_t length, const int *fds, size_t count)
+static int send_request(struct sandbox *box, const void *bytes, size_t length, const int *fds,
+                        size_t count)
 {
     union {
         char space[CMSG_SPACE(STREAMS * sizeof(int))];
@@ -102,7 +103,8 @@ static int send_request(struct sandbox *box, const void *bytes, size_t length, c
         part->cmsg_len = CMSG_LEN(count * sizeof(int));
         memcpy(CMSG_DATA(part), fds, count * sizeof(int));
     }
-    return sendmsg(box->control.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length ? 0 : -1;
+    return sendmsg(box->control.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length ? 0
+                                                                                              : -1;
 }
 
 /* A sandbox whose init can't be talked to is ended; its pidfd tells the rest. */
@@ -127,10 +129,12 @@ static void flush(struct sandbox *box)
 {
     bool waiting = false;
 
-    for (struct command *command = box->commands; command && box->control.fd >= 0; command = command->next) {
+    for (struct command *command = box->commands; command && box->control.fd >= 0;
+         command = command->next) {
         if (!command->packet.length)
             continue;
-        if (send_request(box, command->packet.data, command->packet.length, command->streams, STREAMS) == 0)
+        if (send_request(box, command->packet.data, command->packet.length, command->streams,
+                         STREAMS) == 0)
             free_packet(command);
         else if (errno == EAGAIN || errno == ETOOMANYREFS)
             waiting = true;
@@ -141,11 +145,12 @@ static void flush(struct sandbox *box)
         loop_change(&box->control, waiting ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-/* --- what init says ------------------------------------------------------------------------------------------------------------------ */
+/* --- what init says -------------------------------------------------------------------------- */
 
 static void answer(struct command *command, int status, int64_t duration_ms)
 {
-    struct exec_result result = {.duration_ms = duration_ms < 0 ? 0 : duration_ms, .timed_out = command->timed_out};
+    struct exec_result result = {.duration_ms = duration_ms < 0 ? 0 : duration_ms,
+                                 .timed_out = command->timed_out};
     struct connection *connection = command->connection;
 
     if (WIFSIGNALED(status)) {
@@ -204,8 +209,8 @@ static void hear(struct sandbox *box, const struct init_event *event)
             command->timed_out |= (event->flags & INIT_TIMED_OUT) != 0;
             answer(command, event->status, event->duration_ms);
         } else {
-            LOG(INFO, "exec_ended_unasked", V("sandbox", (const char *)box->id), V("status", (long)event->status),
-                V("duration_ms", (long)event->duration_ms));
+            LOG(INFO, "exec_ended_unasked", V("sandbox", (const char *)box->id),
+                V("status", (long)event->status), V("duration_ms", (long)event->duration_ms));
         }
         return;
     case INIT_REFUSED:
@@ -261,7 +266,7 @@ int exec_connect(struct sandbox *box, void (*ready)(struct sandbox *box), struct
     return 0;
 }
 
-/* --- what peers ask ------------------------------------------------------------------------------------------------------------------- */
+/* --- what peers ask -------------------------------------------------------------------------- */
 
 static void overdue(struct timer *timer)
 {
@@ -296,8 +301,8 @@ void exec_end_all(struct sandbox *box, const struct error *reason)
     }
 }
 
-/* A tenant may hold a copy of what it is given, so only what can do no harm is passed: pipes, sockets, the null device; and never
- * a descriptor that is a mere place (O_PATH). */
+/* A tenant may hold a copy of what it is given, so only what can do no harm is passed: pipes,
+ * sockets, the null device; and never a descriptor that is a mere place (O_PATH). */
 static int check_stream(int fd, int needed, struct error *err)
 {
     struct stat status;
@@ -309,10 +314,10 @@ static int check_stream(int fd, int needed, struct error *err)
         return error_set(err, ERR_BAD_REQUEST, "exec: a descriptor is not open for its use");
     if (!S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode) &&
         !(S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3)))
-        return error_set(err, ERR_BAD_REQUEST, "exec: descriptors must be pipes, sockets or /dev/null");
+        return error_set(err, ERR_BAD_REQUEST,
+                         "exec: descriptors must be pipes, sockets or /dev/null");
     return 0;
 }
-
 
 /* The request as init takes it: the texts, each with its NUL. */
 static int build_packet(const struct exec *body, struct command *command, struct error *err)
@@ -364,9 +369,11 @@ int operation_exec(struct request *request, struct error *err)
     command = calloc(1, sizeof(*command));
     if (!command)
         abort();
-    *command = (struct command){.id = next_id(), .box = box, .streams = {-1, -1, -1}, .next = box->commands};
+    *command = (struct command){
+        .id = next_id(), .box = box, .streams = {-1, -1, -1}, .next = box->commands};
     box->commands = command;
-    if (build_packet(body, command, err) < 0 || copy_streams(request->descriptors, command, err) < 0) {
+    if (build_packet(body, command, err) < 0 ||
+        copy_streams(request->descriptors, command, err) < 0) {
         command_free(command);
         return -1;
     }

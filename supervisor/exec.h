@@ -1,4 +1,5 @@
-/* Commands in running sandboxes: handed to init with their descriptors, and answered when init tells how they ended. */
+/* Commands in running sandboxes: handed to init with their descriptors, and answered when init
+ * tells how they ended. */
 #ifndef SUPERVISOR_EXEC_H
 #define SUPERVISOR_EXEC_H
 

@@ -27,7 +27,7 @@ struct file_job {
 
 static const struct nothing no_body;
 
-/* --- quick ones ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- quick ones ------------------------------------------------------------------------------ */
 
 static int64_t nanoseconds(const struct timespec *time)
 {
@@ -44,7 +44,9 @@ int operation_file_open(struct request *request, struct error *err)
     if (fd < 0)
         return -1;
     connection_answer(request->connection, &schema_file_info,
-                      &(struct file_info){.size = status.st_size, .mode = status.st_mode, .modified_ns = nanoseconds(&status.st_mtim)},
+                      &(struct file_info){.size = status.st_size,
+                                          .mode = status.st_mode,
+                                          .modified_ns = nanoseconds(&status.st_mtim)},
                       fd);
     return 0;
 }
@@ -54,7 +56,8 @@ int operation_file_create(struct request *request, struct error *err)
     const struct file_create *body = request->body;
     struct upload *upload = &request->connection->upload;
     auto_close int workspace = sandbox_open_workspace(request->sandbox, err);
-    auto_close int fd = workspace < 0 ? -1 : files_create(workspace, body->path, (mode_t)body->mode, upload, err);
+    auto_close int fd =
+        workspace < 0 ? -1 : files_create(workspace, body->path, (mode_t)body->mode, upload, err);
 
     if (fd < 0)
         return -1;
@@ -86,7 +89,7 @@ int operation_directory_make(struct request *request, struct error *err)
     return 0;
 }
 
-/* --- jobs -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- jobs ------------------------------------------------------------------------------------ */
 
 static void finished(void *data, const struct error *result)
 {
@@ -110,13 +113,17 @@ void file_job_abandon(struct file_job *job)
         job_kill(job->job);
 }
 
-static int begin(struct request *request, const char *name, int seconds, bool may_be_killed, job_work *work, struct error *err)
+static int begin(struct request *request, const char *name, int seconds, bool may_be_killed,
+                 job_work *work, struct error *err)
 {
     struct file_job *job = calloc(1, sizeof(*job));
 
     if (!job)
         abort();
-    *job = (struct file_job){.connection = request->connection, .may_be_killed = may_be_killed, .request = request, .pipe = -1};
+    *job = (struct file_job){.connection = request->connection,
+                             .may_be_killed = may_be_killed,
+                             .request = request,
+                             .pipe = -1};
     if (request->connection->packet.descriptor_count)
         job->pipe = request->descriptors[0];
     job->job = job_begin(name, seconds, work, finished, job, err);
@@ -142,7 +149,7 @@ static int check_pipe(const struct request *request, struct error *err)
     return 0;
 }
 
-/* --- streams of bodies --------------------------------------------------------------------------------------------------------------------- */
+/* --- streams of bodies ----------------------------------------------------------------------- */
 
 struct stream {
     int fd;
@@ -154,7 +161,8 @@ static int stream_flush(struct stream *stream, struct error *err)
     size_t done = 0;
 
     while (done < stream->pending.length) {
-        ssize_t written = write(stream->fd, stream->pending.data + done, stream->pending.length - done);
+        ssize_t written =
+            write(stream->fd, stream->pending.data + done, stream->pending.length - done);
 
         if (written < 0 && errno != EINTR)
             return error_set_errno(err, ERR_UNAVAILABLE, "write the list");
@@ -164,7 +172,8 @@ static int stream_flush(struct stream *stream, struct error *err)
     return 0;
 }
 
-static int stream_add(struct stream *stream, const struct schema *schema, const void *value, struct error *err)
+static int stream_add(struct stream *stream, const struct schema *schema, const void *value,
+                      struct error *err)
 {
     size_t start = stream->pending.length;
     uint32_t length = 0;

@@ -17,7 +17,7 @@
 
 enum { RACES_MAX = 64, NAME_LENGTH_MAX = 255 };
 
-/* --- paths ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- paths ----------------------------------------------------------------------------------- */
 
 /* Without "." and doubled slashes; "." for the workspace itself. */
 static int normalise(const char *path, char out[PATH_MAX], struct error *err)
@@ -70,10 +70,12 @@ static int file_error(struct error *err, const char *path)
     case ENOENT:
         return error_set(err, ERR_NOT_FOUND, "there is no '%.200s'", path);
     case ENOTDIR:
-        return error_set(err, ERR_NOT_FOUND, "'%.200s': a part of the path is not a directory", path);
+        return error_set(err, ERR_NOT_FOUND, "'%.200s': a part of the path is not a directory",
+                         path);
     case EXDEV:
     case ELOOP:
-        return error_set(err, ERR_BAD_REQUEST, "'%.200s': a link leads out of the workspace or nowhere", path);
+        return error_set(err, ERR_BAD_REQUEST,
+                         "'%.200s': a link leads out of the workspace or nowhere", path);
     case ENAMETOOLONG:
         return error_set(err, ERR_BAD_REQUEST, "the path is too long");
     case ENXIO:
@@ -91,7 +93,8 @@ static int file_error(struct error *err, const char *path)
     }
 }
 
-/* As openat(2), within `folder`. The kernel answers EAGAIN when a rename crossed its way up a "..": then again. */
+/* As openat(2), within `folder`. The kernel answers EAGAIN when a rename crossed its way up a "..":
+ * then again. */
 static int open_beneath(int folder, const char *path, uint64_t flags, mode_t mode)
 {
     struct open_how how = {
@@ -120,7 +123,9 @@ static int open_made(int workspace, const char *path, struct error *err)
     if (at >= 0)
         return take_fd(&at);
     if (errno != ENOENT)
-        return errno == ENOTDIR ? error_set(err, ERR_BAD_REQUEST, "a part of the path is not a directory") : file_error(err, path);
+        return errno == ENOTDIR
+                   ? error_set(err, ERR_BAD_REQUEST, "a part of the path is not a directory")
+                   : file_error(err, path);
     at = open_beneath(workspace, ".", FOLDER, 0);
     if (at < 0)
         return file_error(err, path);
@@ -138,8 +143,9 @@ static int open_made(int workspace, const char *path, struct error *err)
         if (next < 0 && errno == EXDEV)
             next = open_beneath(workspace, part, FOLDER, 0);
         if (next < 0)
-            return errno == ENOTDIR ? error_set(err, ERR_BAD_REQUEST, "a part of the path is not a directory")
-                                    : file_error(err, path);
+            return errno == ENOTDIR
+                       ? error_set(err, ERR_BAD_REQUEST, "a part of the path is not a directory")
+                       : file_error(err, path);
         close(at);
         at = next;
         if (end)
@@ -148,7 +154,7 @@ static int open_made(int workspace, const char *path, struct error *err)
     return take_fd(&at);
 }
 
-/* --- reading --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- reading --------------------------------------------------------------------------------- */
 
 int files_open(int workspace, const char *path, struct stat *status, struct error *err)
 {
@@ -171,7 +177,8 @@ int files_open(int workspace, const char *path, struct stat *status, struct erro
     return take_fd(&fd);
 }
 
-int files_each(int workspace, const char *path, int (*call)(const char *, const struct stat *, void *, struct error *), void *data,
+int files_each(int workspace, const char *path,
+               int (*call)(const char *, const struct stat *, void *, struct error *), void *data,
                struct error *err)
 {
     char normal[PATH_MAX];
@@ -201,7 +208,7 @@ int files_each(int workspace, const char *path, int (*call)(const char *, const 
     return result;
 }
 
-/* --- writing --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- writing --------------------------------------------------------------------------------- */
 
 void upload_forget(struct upload *upload)
 {
@@ -216,7 +223,8 @@ static int set_owner(int fd, mode_t mode)
     return fchown(fd, 0, 0) < 0 || fchmod(fd, mode) < 0 ? -1 : 0;
 }
 
-int files_create(int workspace, const char *path, mode_t mode, struct upload *upload, struct error *err)
+int files_create(int workspace, const char *path, mode_t mode, struct upload *upload,
+                 struct error *err)
 {
     char normal[PATH_MAX];
     const char *parent, *name;
@@ -304,11 +312,12 @@ int files_make_directory(int workspace, const char *path, struct error *err)
     return fd < 0 ? -1 : 0;
 }
 
-/* --- removing -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- removing -------------------------------------------------------------------------------- */
 
 static unsigned long long serial; /* of names in trash */
 
-/* Move what is below `folder`/`name` up beside it, folders whole; then `name` is empty. True when nothing hinders. */
+/* Move what is below `folder`/`name` up beside it, folders whole; then `name` is empty. True when
+ * nothing hinders. */
 static bool flatten(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -327,7 +336,8 @@ static bool flatten(int folder, const char *name)
             char elsewhere[64];
 
             snprintf(elsewhere, sizeof(elsewhere), "%llu-%x", ++serial, (unsigned)getpid());
-            if (renameat(fd, entry->d_name, folder, elsewhere) == 0 || (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR))
+            if (renameat(fd, entry->d_name, folder, elsewhere) == 0 ||
+                (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR))
                 break;
         }
     }

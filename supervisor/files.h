@@ -1,5 +1,6 @@
-/* Files beneath a workspace, while its tenant moves things about. Every path is resolved by openat2(2), which never leaves the folder
- * whatever happens meanwhile; what is opened is looked at before it is used.
+/* Files beneath a workspace, while its tenant moves things about. Every path is resolved by
+ * openat2(2), which never leaves the folder whatever happens meanwhile; what is opened is looked at
+ * before it is used.
  *
  * Paths are relative; "." is the workspace. */
 #ifndef SUPERVISOR_FILES_H
@@ -19,21 +20,28 @@ struct upload {
     int file;
 };
 
-/* A descriptor to read a regular file, owned by the caller; links are followed within the workspace. */
+/* A descriptor to read a regular file, owned by the caller; links are followed within the
+ * workspace. */
 int files_open(int workspace, const char *path, struct stat *status, struct error *err);
-/* Make the parents, and a nameless file in the last. Returns a descriptor to write to, owned by the caller. */
-int files_create(int workspace, const char *path, mode_t mode, struct upload *upload, struct error *err);
+/* Make the parents, and a nameless file in the last. Returns a descriptor to write to, owned by the
+ * caller. */
+int files_create(int workspace, const char *path, mode_t mode, struct upload *upload,
+                 struct error *err);
 /* Give the file its name, in place of what had it. */
 int upload_commit(struct upload *upload, struct error *err);
 void upload_forget(struct upload *upload);
 int files_make_directory(int workspace, const char *path, struct error *err);
-/* `trash` is a folder of the same file system that the tenant does not see: what is removed disappears at once, then is deleted there. */
+/* `trash` is a folder of the same file system that the tenant does not see: what is removed
+ * disappears at once, then is deleted there. */
 int files_remove(int workspace, int trash, const char *path, bool recursive, struct error *err);
 /* Call with each entry of the directory, or with the one that `path` is otherwise. */
-int files_each(int workspace, const char *path, int (*call)(const char *name, const struct stat *status, void *data, struct error *err),
+int files_each(int workspace, const char *path,
+               int (*call)(const char *name, const struct stat *status, void *data,
+                           struct error *err),
                void *data, struct error *err);
 
-/* Delete a tree in a folder that no tenant sees: any depth, any names, any permissions, two descriptors. Missing is fine. */
+/* Delete a tree in a folder that no tenant sees: any depth, any names, any permissions, two
+ * descriptors. Missing is fine. */
 int files_delete_tree(int folder, const char *name, struct error *err);
 
 #endif

@@ -1,10 +1,12 @@
-/* PID 1 of a sandbox: reaps, and runs commands for the supervisor. Static, holds no secret, never exits.
+/* PID 1 of a sandbox: reaps, and runs commands for the supervisor. Static, holds no secret, never
+ * exits.
  *
- * Each command has a monitor between init and itself: a child subreaper (prctl(2)), so that whatever the command leaves behind stays
- * below the monitor until the command ends. A timeout or an abort therefore finds the whole tree, whatever sessions and
- * daemons it made, and the background children of a command that ended by itself fall to init and live on.
- * A tenant may kill monitors (kill -9 -1): then the command falls to init, which goes on waiting for it. The monitor never reaps
- * the command, so its pid can't be reused before init knows how it ended. */
+ * Each command has a monitor between init and itself: a child subreaper (prctl(2)), so that
+ * whatever the command leaves behind stays below the monitor until the command ends. A timeout or
+ * an abort therefore finds the whole tree, whatever sessions and daemons it made, and the
+ * background children of a command that ended by itself fall to init and live on. A tenant may kill
+ * monitors (kill -9 -1): then the command falls to init, which goes on waiting for it. The monitor
+ * never reaps the command, so its pid can't be reused before init knows how it ended. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,9 +35,9 @@ struct exec {
     bool sent;         /* its end, on this connection */
     bool command_done; /* reaped, `status` is set */
     uint64_t id;
-    pid_t monitor;     /* 0: it is gone, init looks after the command itself */
-    pid_t command;     /* 0: not announced yet */
-    int abort_fd;      /* the monitor ends the tree when this is closed; -1 */
+    pid_t monitor; /* 0: it is gone, init looks after the command itself */
+    pid_t command; /* 0: not announced yet */
+    int abort_fd;  /* the monitor ends the tree when this is closed; -1 */
     uint32_t flags;
     int status;
     int64_t started_ms;
@@ -73,7 +75,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* --- process trees ------------------------------------------------------------------------------------------- */
+/* --- process trees
+ * ------------------------------------------------------------------------------------------- */
 
 static bool read_parent(const char *pid, pid_t *parent)
 {
@@ -107,7 +110,8 @@ static void scan_processes(void)
     while (directory && (entry = readdir(directory))) {
         struct process found = {0};
 
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || !read_parent(entry->d_name, &found.parent))
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
+            !read_parent(entry->d_name, &found.parent))
             continue;
         found.pid = (pid_t)strtol(entry->d_name, NULL, 10);
         if (process_count == process_room) {
@@ -127,7 +131,8 @@ static void scan_processes(void)
         close(fd);
 }
 
-/* Kill what descends from `root`, once. Zombies that are our own children are reaped, but for `keep`. Returns how many there were. */
+/* Kill what descends from `root`, once. Zombies that are our own children are reaped, but for
+ * `keep`. Returns how many there were. */
 static size_t kill_descendants(pid_t root, pid_t keep)
 {
     bool grew = true;
@@ -151,14 +156,15 @@ static size_t kill_descendants(pid_t root, pid_t keep)
         kill(processes[i].pid, SIGKILL);
         if (processes[i].pid == keep)
             continue;
-        if (root == getpid() && processes[i].parent == root && waitpid(processes[i].pid, NULL, WNOHANG) > 0)
+        if (root == getpid() && processes[i].parent == root &&
+            waitpid(processes[i].pid, NULL, WNOHANG) > 0)
             continue;
         killed++;
     }
     return killed;
 }
 
-/* --- the command ---------------------------------------------------------------------------------------------------- */
+/* --- the command ----------------------------------------------------------------------------- */
 
 /* Split the packet's texts. False when they are not what the header says. */
 static bool split_texts(char **texts, size_t count, char *data, size_t length)
@@ -226,7 +232,7 @@ static void run_command(char **texts, uint32_t argc, const int *fds, int go)
     fail_command(arguments[0], errno == ENOENT || errno == ENOTDIR ? 127 : 126);
 }
 
-/* --- the monitor ------------------------------------------------------------------------------------------------------ */
+/* --- the monitor ----------------------------------------------------------------------------- */
 
 static void end_tree(pid_t command)
 {
@@ -290,7 +296,8 @@ static void monitor(struct exec *exec, char **texts, const int *fds, int abort_f
     close(announcements[1]);
 
     for (;;) {
-        struct pollfd events[2] = {{.fd = abort_fd, .events = POLLIN}, {.fd = children, .events = POLLIN}};
+        struct pollfd events[2] = {{.fd = abort_fd, .events = POLLIN},
+                                   {.fd = children, .events = POLLIN}};
         int64_t left = exec->deadline_ms - now_ms();
 
         poll(events, 2, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
@@ -309,7 +316,7 @@ static void monitor(struct exec *exec, char **texts, const int *fds, int abort_f
     }
 }
 
-/* --- bookkeeping ---------------------------------------------------------------------------------------------------- */
+/* --- bookkeeping ----------------------------------------------------------------------------- */
 
 static void send_event(struct exec *exec, enum init_event_type type)
 {
@@ -321,7 +328,8 @@ static void send_event(struct exec *exec, enum init_event_type type)
         event.status = exec->status;
         event.duration_ms = exec->duration_ms;
     }
-    if (control < 0 || send(control, &event, sizeof(event), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(event))
+    if (control < 0 ||
+        send(control, &event, sizeof(event), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(event))
         return;
     if (exec && type == INIT_ENDED)
         exec->sent = true;
@@ -361,8 +369,10 @@ static void exec_begin(int *fds)
     struct exec *exec = NULL;
     int abort_pipe[2];
 
-    if (request->argc < 1 || request->argc > INIT_TEXTS_MAX || request->envc > INIT_TEXTS_MAX - request->argc ||
-        !split_texts(texts, 1 + request->argc + request->envc, packet.bytes + sizeof(*request), request->length) ||
+    if (request->argc < 1 || request->argc > INIT_TEXTS_MAX ||
+        request->envc > INIT_TEXTS_MAX - request->argc ||
+        !split_texts(texts, 1 + request->argc + request->envc, packet.bytes + sizeof(*request),
+                     request->length) ||
         find_exec(request->id)) {
         refuse(request->id, EINVAL);
         return;
@@ -530,7 +540,9 @@ static bool hear_control(void)
         struct cmsghdr align;
     } ancillary;
     struct iovec vector = {.iov_base = packet.bytes, .iov_len = sizeof(packet)};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &ancillary,
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = &ancillary,
                              .msg_controllen = sizeof(ancillary)};
     ssize_t length = recvmsg(control, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     int fds[3] = {-1, -1, -1};
@@ -560,7 +572,8 @@ static void accept_control(void)
 
     if (fd < 0)
         return;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || peer.pid != 0 || peer.uid != OVERFLOW_ID) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || peer.pid != 0 ||
+        peer.uid != OVERFLOW_ID) {
         close(fd);
         return;
     }
@@ -583,9 +596,11 @@ int main(void)
     sigset_t all;
     int children;
 
-    /* Before anything else runs here: no tenant may read or trace this process, whatever its uid. */
+    /* Before anything else runs here: no tenant may read or trace this process, whatever its uid.
+     */
     prctl(PR_SET_DUMPABLE, 0);
-    /* A saved id that no command has: prlimit(2) on init and its monitors wants all of them equal. */
+    /* A saved id that no command has: prlimit(2) on init and its monitors wants all of them equal.
+     */
     if (setresgid(0, 0, SAVED_ID) < 0 || setresuid(0, 0, SAVED_ID) < 0)
         return 1;
     umask(022);

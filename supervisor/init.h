@@ -1,16 +1,18 @@
-/* What the supervisor and a sandbox's init say to each other, over a SOCK_SEQPACKET socket on which init listens.
+/* What the supervisor and a sandbox's init say to each other, over a SOCK_SEQPACKET socket on which
+ * init listens.
  *
- * The supervisor connects, says hello and gets `ready`, then one event for each exec that init still knows: `running`, or
- * `ended`, which is kept and told again to every new connection until it was acknowledged. So a supervisor that was killed loses no
- * exit status. Everything is of fixed size; what comes from init is hostile until checked. */
+ * The supervisor connects, says hello and gets `ready`, then one event for each exec that init
+ * still knows: `running`, or `ended`, which is kept and told again to every new connection until it
+ * was acknowledged. So a supervisor that was killed loses no exit status. Everything is of fixed
+ * size; what comes from init is hostile until checked. */
 #ifndef SUPERVISOR_INIT_H
 #define SUPERVISOR_INIT_H
 
 #include <stdint.h>
 
 enum {
-    INIT_SOCKET = 3,            /* where init finds its listening socket */
-    INIT_EXECS_MAX = 256,       /* running and not yet acknowledged ones together */
+    INIT_SOCKET = 3,      /* where init finds its listening socket */
+    INIT_EXECS_MAX = 256, /* running and not yet acknowledged ones together */
     INIT_TEXTS_MAX = 1024 + 256 /* argv and environment */,
     INIT_DATA_MAX = 196 * 1024, /* bytes behind a request */
 };

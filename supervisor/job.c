@@ -80,7 +80,8 @@ static void run_child(int answer, job_work *work, void *data)
     _exit(0);
 }
 
-struct job *job_begin(const char *name, int seconds, job_work *work, job_done *done, void *data, struct error *err)
+struct job *job_begin(const char *name, int seconds, job_work *work, job_done *done, void *data,
+                      struct error *err)
 {
     struct job *job = calloc(1, sizeof(*job));
     int ends[2];

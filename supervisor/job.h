@@ -14,7 +14,8 @@ typedef int job_work(void *data, struct error *err);
 typedef void job_done(void *data, const struct error *err);
 
 /* Fork. After `seconds` the child is killed and the job fails. `data` must live until `done`. */
-struct job *job_begin(const char *name, int seconds, job_work *work, job_done *done, void *data, struct error *err);
+struct job *job_begin(const char *name, int seconds, job_work *work, job_done *done, void *data,
+                      struct error *err);
 /* Kill the child; `done` is still called. */
 void job_kill(struct job *job);
 /* A child of that pid was reaped. */

@@ -1,7 +1,7 @@
 /* From one state to the next: start, stop, destroy, and finding what an earlier supervisor left.
  *
- * Every way down is the same: kill all, wait until the kernel has let go, remove what was made, by name; so it can begin at any
- * point of the way up, and again after a crash. */
+ * Every way down is the same: kill all, wait until the kernel has let go, remove what was made, by
+ * name; so it can begin at any point of the way up, and again after a crash. */
 #include "supervisor/lifecycle.h"
 
 #include <errno.h>
@@ -36,9 +36,10 @@ enum {
 
 static const struct nothing no_body;
 
-/* --- answers to whoever asked for the change ------------------------------------------------------------------------------------------------------ */
+/* --- answers to whoever asked for the change ------------------------------------------------- */
 
-/* Settled in a state: tell the asker, then let those who waited have their turn. `box` may be gone after this. */
+/* Settled in a state: tell the asker, then let those who waited have their turn. `box` may be gone
+ * after this. */
 static void settle(struct sandbox *box, const struct error *failure)
 {
     struct connection *asker = box->asker;
@@ -56,7 +57,7 @@ static void settle(struct sandbox *box, const struct error *failure)
     connection_resume(id);
 }
 
-/* --- down ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- down ------------------------------------------------------------------------------------ */
 
 struct teardown {
     struct sandbox *box;
@@ -87,7 +88,8 @@ bool lifecycle_kill(const char *id, int process)
 
 static int remove_boot(const char *folder, struct error *err)
 {
-    auto_close int own = openat(sandbox_folder(), folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    auto_close int own =
+        openat(sandbox_folder(), folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     if (own < 0)
         return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "folder of the sandbox");
@@ -119,7 +121,8 @@ static void teardown_done(void *data, const struct error *result)
     scope_close(&teardown->process);
     free(teardown);
     if (result->kind != ERR_NONE)
-        LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id), V("reason", (const char *)result->message));
+        LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id),
+            V("reason", (const char *)result->message));
     if (box->state == SANDBOX_RUNNING)
         box->state = SANDBOX_STOPPED;
     /* While processes remain the range of ids stays taken. */
@@ -128,7 +131,8 @@ static void teardown_done(void *data, const struct error *result)
     box->pid = 0;
     box->boot[0] = '\0';
     if (!box->destroyed && sandbox_save(box, &error) < 0)
-        LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id), V("reason", (const char *)error.message));
+        LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id),
+            V("reason", (const char *)error.message));
     settle(box, box->failure.kind != ERR_NONE ? &box->failure : result);
 }
 
@@ -146,7 +150,8 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
     error_set(&error, ERR_CONFLICT, "%s", reason);
     exec_end_all(box, &error);
     /* The job waits for init's end; the loop is not to hear of it. */
-    *teardown = (struct teardown){.box = box, .process = loop_release(&box->process), .whole = box->destroyed};
+    *teardown = (struct teardown){
+        .box = box, .process = loop_release(&box->process), .whole = box->destroyed};
     snprintf(teardown->id, sizeof(teardown->id), "%s", box->id);
     snprintf(teardown->folder, sizeof(teardown->folder), "%s", folder);
     cgroup_kill(box->id);
@@ -154,12 +159,13 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
         teardown_done(teardown, &error);
 }
 
-/* --- up ---------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- up -------------------------------------------------------------------------------------- */
 
 static void start_failed(struct sandbox *box, const struct error *failure)
 {
     box->failure = *failure;
-    LOG(WARNING, "start_failed", V("sandbox", (const char *)box->id), V("reason", (const char *)failure->message));
+    LOG(WARNING, "start_failed", V("sandbox", (const char *)box->id),
+        V("reason", (const char *)failure->message));
     teardown_begin(box, box->id, "the sandbox did not start");
 }
 
@@ -183,7 +189,8 @@ static void process_ended(struct watch *watch, uint32_t events)
         start_failed(box, &error);
         return;
     }
-    LOG(WARNING, "sandbox_ended", V("sandbox", (const char *)box->id), V("oom_kills", (long)cgroup_oom_kills(box->id)));
+    LOG(WARNING, "sandbox_ended", V("sandbox", (const char *)box->id),
+        V("oom_kills", (long)cgroup_oom_kills(box->id)));
     box->failure.kind = ERR_NONE;
     teardown_begin(box, box->id, "the sandbox ended");
 }
@@ -202,7 +209,8 @@ static void init_ready(struct sandbox *box)
         start_failed(box, &error);
         return;
     }
-    LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot), V("pid", box->pid));
+    LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot),
+        V("pid", box->pid));
     settle(box, NULL);
 }
 
@@ -260,7 +268,8 @@ int operation_start(struct request *request, struct error *err)
     int reports;
 
     if (spawn.slot < 0) {
-        error_set(err, ERR_UNAVAILABLE, "all %lld sandboxes are in use", (long long)settings.sandboxes_max);
+        error_set(err, ERR_UNAVAILABLE, "all %lld sandboxes are in use",
+                  (long long)settings.sandboxes_max);
         err->retry_after_s = 1;
         return -1;
     }
@@ -284,7 +293,7 @@ int operation_start(struct request *request, struct error *err)
     return 0;
 }
 
-/* --- the other messages ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- the other messages ---------------------------------------------------------------------- */
 
 int operation_create(struct request *request, struct error *err)
 {
@@ -343,7 +352,7 @@ int operation_status(struct request *request, struct error *err)
     return 0;
 }
 
-/* --- after a crash -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- after a crash --------------------------------------------------------------------------- */
 
 static int adopted, ended;
 
@@ -351,7 +360,8 @@ static void adopt_overdue(struct timer *timer)
 {
     struct sandbox *box = OWNER(timer, struct sandbox, deadline);
 
-    LOG(ERROR, "init_lost", V("sandbox", (const char *)box->id), V("reason", "does not answer a new supervisor"));
+    LOG(ERROR, "init_lost", V("sandbox", (const char *)box->id),
+        V("reason", "does not answer a new supervisor"));
     teardown_begin(box, box->id, "the sandbox ended");
 }
 
@@ -391,14 +401,16 @@ static void sweep_cgroup(const char *name, void *data)
         LOG(ERROR, "sweep", V("cgroup", name), V("reason", "processes do not end"));
 }
 
-/* A start that was cut short leaves layers in the folder of a sandbox that never ran; the next start needs their place. */
+/* A start that was cut short leaves layers in the folder of a sandbox that never ran; the next
+ * start needs their place. */
 static void sweep_layers(void)
 {
     struct error error;
 
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
         if (box->slot < 0 && remove_boot(box->id, &error) < 0)
-            LOG(ERROR, "sweep", V("sandbox", (const char *)box->id), V("reason", (const char *)error.message));
+            LOG(ERROR, "sweep", V("sandbox", (const char *)box->id),
+                V("reason", (const char *)error.message));
 }
 
 void lifecycle_recover(void)
@@ -406,7 +418,8 @@ void lifecycle_recover(void)
     sandbox_load(adopt, sweep_folder);
     cgroup_each(sweep_cgroup, NULL);
     sweep_layers();
-    LOG(INFO, "recovered", V("adopted", adopted), V("ended", ended), V("known", (unsigned long)sandbox_count()));
+    LOG(INFO, "recovered", V("adopted", adopted), V("ended", ended),
+        V("known", (unsigned long)sandbox_count()));
 }
 
 void lifecycle_stop_all(void)
@@ -429,6 +442,8 @@ void lifecycle_stop_all(void)
         box->slot = -1;
         box->boot[0] = '\0';
         if (!box->destroyed && sandbox_save(box, &error) < 0)
-            LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id), V("reason", (const char *)error.message));
-    }    sandbox_load(NULL, sweep_folder);
+            LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id),
+                V("reason", (const char *)error.message));
+    }
+    sandbox_load(NULL, sweep_folder);
 }

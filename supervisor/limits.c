@@ -1,6 +1,7 @@
-/* Bounds on what a process may hold: the sandbox's cgroups, and per-process limits (setrlimit(2)). */
-#include <sys/resource.h>
+/* Bounds on what a process may hold: the sandbox's cgroups, and per-process limits (setrlimit(2)).
+ */
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/scope.h"
@@ -11,7 +12,8 @@ static const struct {
     const char *name;
     rlim_t soft, hard;
 } limits[] = {
-    /* Not 0: that keeps files from being written, but not a crash handler of the host from being fed (core(5)). */
+    /* Not 0: that keeps files from being written, but not a crash handler of the host from being
+       fed (core(5)). */
     {RLIMIT_CORE, "core", 1, 1},
     {RLIMIT_NOFILE, "nofile", 1024, 16384},
     {RLIMIT_MEMLOCK, "memlock", 8 << 20, 8 << 20},
@@ -21,14 +23,17 @@ static const struct {
     {RLIMIT_NICE, "nice", 0, 0},
 };
 
-/* v1 is joined by the process itself; it entered v2 when it was cloned. The files were opened by the supervisor, whose right counts. */
+/* v1 is joined by the process itself; it entered v2 when it was cloned. The files were opened by
+ * the supervisor, whose right counts. */
 int limits_join(struct containment *containment, struct error *err)
 {
     for (size_t i = 0; i < containment->cgroups->count; i++)
         if (write(containment->cgroups->tasks[i], "0", 1) != 1)
             return error_set_errno(err, ERR_INTERNAL, "join cgroup");
-    /* Now, while the file is still this process's own: a change of identity takes it away (proc(5)). */
-    /* Under pressure the host gives up sandboxes first; commands raise theirs further, so that init goes last. */
+    /* Now, while the file is still this process's own: a change of identity takes it away
+     * (proc(5)). */
+    /* Under pressure the host gives up sandboxes first; commands raise theirs further, so that init
+     * goes last. */
     auto_close int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score < 0 || write(score, "300", 3) != 3)
         return error_set_errno(err, ERR_INTERNAL, "oom_score_adj");

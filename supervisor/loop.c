@@ -15,7 +15,8 @@ int loop_open(struct error *err)
     return queue < 0 ? error_set_errno(err, ERR_INTERNAL, "epoll") : 0;
 }
 
-int loop_watch(struct watch *watch, int fd, uint32_t events, void (*ready)(struct watch *, uint32_t), struct error *err)
+int loop_watch(struct watch *watch, int fd, uint32_t events,
+               void (*ready)(struct watch *, uint32_t), struct error *err)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
 

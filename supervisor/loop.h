@@ -1,4 +1,5 @@
-/* The one loop: descriptors that are watched, and points in time. Single-threaded; nothing in it may block. */
+/* The one loop: descriptors that are watched, and points in time. Single-threaded; nothing in it
+ * may block. */
 #ifndef SUPERVISOR_LOOP_H
 #define SUPERVISOR_LOOP_H
 
@@ -8,7 +9,8 @@
 
 #include "common/error.h"
 
-/* Part of what owns the descriptor. One event is handled at a time, so `ready` may free its owner, or any other. */
+/* Part of what owns the descriptor. One event is handled at a time, so `ready` may free its owner,
+ * or any other. */
 struct watch {
     int fd; /* -1: not watched */
     void (*ready)(struct watch *watch, uint32_t events);
@@ -20,11 +22,12 @@ struct timer {
     struct timer *next, **link; /* NULL: not set */
 };
 
-#define OWNER(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define OWNER(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 int loop_open(struct error *err);
 /* Watch for epoll(7) events. The descriptor stays the caller's until loop_close_watch. */
-int loop_watch(struct watch *watch, int fd, uint32_t events, void (*ready)(struct watch *, uint32_t), struct error *err);
+int loop_watch(struct watch *watch, int fd, uint32_t events,
+               void (*ready)(struct watch *, uint32_t), struct error *err);
 void loop_change(struct watch *watch, uint32_t events);
 /* Stop watching, and close the descriptor. */
 void loop_close_watch(struct watch *watch);

@@ -32,8 +32,9 @@
 enum { SYSTEMD_FIRST = 3, BACKLOG = 128, FIRST_RESERVED_ID = 65534 };
 
 static const struct setting table[] = {
-#define SETTING(type, member, variable, fallback, min, max, about)                                 \
-    {variable, SETTING_##type, offsetof(struct supervisor_settings, member), fallback, min, max, about},
+#define SETTING(type, member, variable, fallback, min, max, about)                          \
+    {variable, SETTING_##type, offsetof(struct supervisor_settings, member), fallback, min, \
+     max,      about},
 #include "supervisor/settings.def"
 #undef SETTING
 };
@@ -44,7 +45,7 @@ static int spare; /* descriptor */
 static struct watch listening, signals;
 static struct timer watchdog;
 
-/* --- the socket ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the socket ------------------------------------------------------------------------------ */
 
 static void accept_peer(struct watch *watch, uint32_t events)
 {
@@ -54,7 +55,8 @@ static void accept_peer(struct watch *watch, uint32_t events)
     if (fd >= 0) {
         connection_accept(fd);
     } else if (errno == EMFILE || errno == ENFILE) {
-        /* Not left in the queue, where it would wake us for ever: refused, with the one that was kept for this. */
+        /* Not left in the queue, where it would wake us for ever: refused, with the one that was
+         * kept for this. */
         LOG(ERROR, "accept", V("reason", "no descriptors are left"));
         close(spare);
         fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -76,7 +78,8 @@ static int inherited_socket(void)
     return SYSTEMD_FIRST;
 }
 
-/* The folder of the socket: only root and the server's group reach into it. One that exists is left as it is. */
+/* The folder of the socket: only root and the server's group reach into it. One that exists is left
+ * as it is. */
 static int make_socket_folder(const char *path, struct error *err)
 {
     char folder[PATH_MAX];
@@ -105,7 +108,9 @@ static int open_socket(struct error *err)
     if (fd < 0)
         return error_set_errno(err, ERR_INTERNAL, "socket");
     if (length == 0 || length >= sizeof(address.sun_path))
-        return error_set(err, ERR_INVALID, "SUPERVISOR_SOCKET must be a path of less than %zu bytes", sizeof(address.sun_path));
+        return error_set(err, ERR_INVALID,
+                         "SUPERVISOR_SOCKET must be a path of less than %zu bytes",
+                         sizeof(address.sun_path));
     memcpy(address.sun_path, settings.socket_path, length);
     if (make_socket_folder(settings.socket_path, err) < 0)
         return -1;
@@ -117,7 +122,8 @@ static int open_socket(struct error *err)
     if (bound < 0)
         return error_set_errno(err, ERR_INTERNAL, "bind %s", settings.socket_path);
     socket_is_ours = true;
-    if (chown(settings.socket_path, 0, (gid_t)settings.server_gid) < 0 || chmod(settings.socket_path, 0660) < 0)
+    if (chown(settings.socket_path, 0, (gid_t)settings.server_gid) < 0 ||
+        chmod(settings.socket_path, 0660) < 0)
         return error_set_errno(err, ERR_INTERNAL, "%s", settings.socket_path);
     if (listen(fd, BACKLOG) < 0)
         return error_set_errno(err, ERR_INTERNAL, "listen");
@@ -136,7 +142,7 @@ static int listen_to_peers(struct error *err)
     return loop_watch(&listening, fd, EPOLLIN, accept_peer, err);
 }
 
-/* --- signals ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- signals --------------------------------------------------------------------------------- */
 
 static void reap(void)
 {
@@ -188,7 +194,7 @@ static void feed_watchdog(struct timer *timer)
     loop_set(timer, notify_watchdog_ms(), feed_watchdog);
 }
 
-/* --- start and end -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- start and end --------------------------------------------------------------------------- */
 
 static int check_settings(struct error *err)
 {
@@ -199,8 +205,10 @@ static int check_settings(struct error *err)
         return error_set(err, ERR_INVALID, "LOG_LEVEL must be debug, info, warning or error");
     if (last > UINT32_MAX)
         return error_set(err, ERR_INVALID, "ID_BASE and SANDBOXES_MAX need ids beyond 2^32");
-    if (settings.id_base <= FIRST_RESERVED_ID || (settings.server_uid >= settings.id_base && settings.server_uid < last))
-        return error_set(err, ERR_INVALID, "ID_BASE: the ranges of the sandboxes overlap with other users");
+    if (settings.id_base <= FIRST_RESERVED_ID ||
+        (settings.server_uid >= settings.id_base && settings.server_uid < last))
+        return error_set(err, ERR_INVALID,
+                         "ID_BASE: the ranges of the sandboxes overlap with other users");
     if (geteuid() != 0)
         return error_set(err, ERR_FORBIDDEN, "the supervisor must be started as root");
     log_init("supervisor", (enum log_level)level);
@@ -227,8 +235,8 @@ static int start(struct error *err)
     /* Inits fall to this process when their worker ends. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "subreaper");
-    if (spawn_open(sandbox_folder(), err) < 0 || capabilities_keep_main(err) < 0 || loop_open(err) < 0 ||
-        watch_signals(err) < 0)
+    if (spawn_open(sandbox_folder(), err) < 0 || capabilities_keep_main(err) < 0 ||
+        loop_open(err) < 0 || watch_signals(err) < 0)
         return -1;
     lifecycle_recover();
     if (selftest_run(err) < 0)
@@ -266,15 +274,18 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc > 1) {
-        fprintf(stderr, "sandbox-supervisor: unknown argument '%s'; --help lists the settings\n", argv[1]);
+        fprintf(stderr, "sandbox-supervisor: unknown argument '%s'; --help lists the settings\n",
+                argv[1]);
         return 2;
     }
     log_init("supervisor", LOG_INFO);
-    if (settings_load(table, COUNT(table), NULL, &settings, &error) < 0 || check_settings(&error) < 0 || start(&error) < 0) {
+    if (settings_load(table, COUNT(table), NULL, &settings, &error) < 0 ||
+        check_settings(&error) < 0 || start(&error) < 0) {
         LOG(ERROR, "supervisor_failed", V("reason", (const char *)error.message));
         return 1;
     }
-    LOG(INFO, "supervisor_ready", V("socket", settings.socket_path), V("cgroups", cgroup_describe()));
+    LOG(INFO, "supervisor_ready", V("socket", settings.socket_path),
+        V("cgroups", cgroup_describe()));
     notify_send("READY=1");
     if (notify_watchdog_ms() > 0)
         feed_watchdog(&watchdog);

@@ -43,7 +43,8 @@ static int finish(int filesystem, unsigned attributes, struct error *err)
 }
 
 /* `options` are pairs, up to a NULL key. */
-static int make(const char *type, unsigned attributes, const char *const *options, struct error *err)
+static int make(const char *type, unsigned attributes, const char *const *options,
+                struct error *err)
 {
     auto_close int filesystem = fsopen(type, FSOPEN_CLOEXEC);
     int mount;
@@ -57,12 +58,13 @@ static int make(const char *type, unsigned attributes, const char *const *option
     return mount < 0 ? error_add_context(err, "%s", type) : mount;
 }
 
-/* --- outside ------------------------------------------------------------------------------------------------------ */
+/* --- outside --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     unsigned minor_number, major_number;
-} nodes[] = {{"null", 3, 1}, {"zero", 5, 1}, {"full", 7, 1}, {"random", 8, 1}, {"urandom", 9, 1}, {"tty", 0, 5}};
+} nodes[] = {{"null", 3, 1},   {"zero", 5, 1},    {"full", 7, 1},
+             {"random", 8, 1}, {"urandom", 9, 1}, {"tty", 0, 5}};
 
 static const struct {
     const char *name, *target;
@@ -80,7 +82,8 @@ int mounts_devices(struct error *err)
     if (mount < 0)
         return -1;
     for (size_t i = 0; i < COUNT(nodes); i++)
-        if (mknodat(mount, nodes[i].name, S_IFCHR, makedev(nodes[i].major_number, nodes[i].minor_number)) < 0 ||
+        if (mknodat(mount, nodes[i].name, S_IFCHR,
+                    makedev(nodes[i].major_number, nodes[i].minor_number)) < 0 ||
             fchmodat(mount, nodes[i].name, 0666, 0) < 0)
             return error_set_errno(err, ERR_INTERNAL, "mknod %s", nodes[i].name);
     for (size_t i = 0; i < COUNT(links); i++)
@@ -113,7 +116,8 @@ int mounts_idmap(int directory, int userns, struct error *err)
     if (mount < 0)
         return -1;
     if (mount_setattr(mount, "", AT_EMPTY_PATH, &mapped, sizeof(mapped)) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "id-mapped mount (the file system must support it)");
+        return error_set_errno(err, ERR_INTERNAL,
+                               "id-mapped mount (the file system must support it)");
     return take_fd(&mount);
 }
 
@@ -126,7 +130,8 @@ static int set_layer(int filesystem, const char *key, int layer, struct error *e
 
 static int overlay_as_root_of_sandbox(int lower, int upper, struct error *err)
 {
-    static const char *const options[] = {"redirect_dir", "on", "xino", "off", "volatile", NULL, NULL};
+    static const char *const options[] = {"redirect_dir", "on", "xino", "off",
+                                          "volatile",     NULL, NULL};
     auto_close int filesystem = fsopen("overlay", FSOPEN_CLOEXEC);
     auto_close int changes = openat(upper, "u", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     auto_close int work = openat(upper, "w", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -136,14 +141,16 @@ static int overlay_as_root_of_sandbox(int lower, int upper, struct error *err)
     for (size_t i = 0; options[i]; i += 2)
         if (set_option(filesystem, options[i], options[i + 1], err) < 0)
             return -1;
-    if (set_layer(filesystem, "lowerdir+", lower, err) < 0 || set_layer(filesystem, "upperdir", changes, err) < 0 ||
+    if (set_layer(filesystem, "lowerdir+", lower, err) < 0 ||
+        set_layer(filesystem, "upperdir", changes, err) < 0 ||
         set_layer(filesystem, "workdir", work, err) < 0)
         return -1;
     return finish(filesystem, ATTR_COMMON, err);
 }
 
-/* The overlay works on its layers with the rights of its maker, whose id must exist in their maps: so it is made by the sandbox's
- * root, but with the supervisor's capabilities, which setfsuid(2) takes away. */
+/* The overlay works on its layers with the rights of its maker, whose id must exist in their maps:
+ * so it is made by the sandbox's root, but with the supervisor's capabilities, which setfsuid(2)
+ * takes away. */
 int mounts_overlay(int lower, int upper, uid_t root_id, struct error *err)
 {
     int mount = -1;
@@ -157,13 +164,15 @@ int mounts_overlay(int lower, int upper, uid_t root_id, struct error *err)
     return mount;
 }
 
-/* --- inside: before the root changes ------------------------------------------------------------------------------------ */
+/* --- inside: before the root changes
+ * ------------------------------------------------------------------------------------ */
 
 int mounts_make(struct containment *containment, struct error *err)
 {
     char size[32], inodes[32], terminals[16];
     const char *proc_options[] = {NULL};
-    const char *terminal_options[] = {"ptmxmode", "0666", "mode", "0620", "gid", "5", "max", terminals, NULL};
+    const char *terminal_options[] = {"ptmxmode", "0666", "mode",    "0620", "gid",
+                                      "5",        "max",  terminals, NULL};
     const char *shared_options[] = {"mode", "1777", "size", size, "nr_inodes", inodes, NULL};
     const char *system_options[] = {"mode", "0755", "size", "64k", "nr_inodes", "64", NULL};
 
@@ -172,18 +181,22 @@ int mounts_make(struct containment *containment, struct error *err)
     snprintf(terminals, sizeof(terminals), "%d", TERMINALS_MAX);
     snprintf(size, sizeof(size), "%lld", (long long)containment->tmp_bytes);
     snprintf(inodes, sizeof(inodes), "%lld", (long long)containment->tmp_inodes);
-    /* /proc must be made while a whole one is visible (mount_namespaces(7)): now. It is written to through this descriptor, before
-     * any file of an image is in reach. */
-    if ((containment->proc = make("proc", ATTR_COMMON | MOUNT_ATTR_NOEXEC, proc_options, err)) < 0 ||
-        (containment->terminals = make("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminal_options, err)) < 0 ||
-        (containment->shared_memory = make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, shared_options, err)) < 0 ||
+    /* /proc must be made while a whole one is visible (mount_namespaces(7)): now. It is written to
+     * through this descriptor, before any file of an image is in reach. */
+    if ((containment->proc = make("proc", ATTR_COMMON | MOUNT_ATTR_NOEXEC, proc_options, err)) <
+            0 ||
+        (containment->terminals =
+             make("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminal_options, err)) < 0 ||
+        (containment->shared_memory =
+             make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, shared_options, err)) < 0 ||
         (containment->temporary = make("tmpfs", ATTR_COMMON, shared_options, err)) < 0 ||
-        (containment->system = make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, system_options, err)) < 0)
+        (containment->system =
+             make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, system_options, err)) < 0)
         return -1;
     return 0;
 }
 
-/* --- inside: after it ---------------------------------------------------------------------------------------------------- */
+/* --- inside: after it ------------------------------------------------------------------------ */
 
 static int open_strictly(const char *path, uint64_t flags)
 {
@@ -202,7 +215,8 @@ static int attach(int mount, const char *path, struct error *err)
     if (target < 0 && errno == ENOENT && mkdir(path, 0755) == 0)
         target = open_strictly(path, O_DIRECTORY);
     if (target < 0)
-        return error_set_errno(err, ERR_INTERNAL, "the image's %s must be a directory or missing", path);
+        return error_set_errno(err, ERR_INTERNAL, "the image's %s must be a directory or missing",
+                               path);
     if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
         return error_set_errno(err, ERR_INTERNAL, "mount %s", path);
     return 0;
@@ -228,16 +242,18 @@ static int cover(const char *from, const char *path, struct error *err)
 }
 
 static const char *const masked_files[] = {
-    "/proc/kcore",         "/proc/kallsyms",      "/proc/keys",       "/proc/key-users", "/proc/timer_list",
-    "/proc/sched_debug",   "/proc/sysrq-trigger", "/proc/kmsg",       "/proc/slabinfo",  "/proc/latency_stats",
-    "/proc/timer_stats",   "/proc/kpagecount",    "/proc/kpageflags", "/proc/vmallocinfo",
-    "/proc/kpagecgroup",   "/proc/pagetypeinfo",  "/proc/iomem",      "/proc/ioports",   "/proc/interrupts",
-    "/proc/config.gz",
+    "/proc/kcore",      "/proc/kallsyms",      "/proc/keys",          "/proc/key-users",
+    "/proc/timer_list", "/proc/sched_debug",   "/proc/sysrq-trigger", "/proc/kmsg",
+    "/proc/slabinfo",   "/proc/latency_stats", "/proc/timer_stats",   "/proc/kpagecount",
+    "/proc/kpageflags", "/proc/vmallocinfo",   "/proc/kpagecgroup",   "/proc/pagetypeinfo",
+    "/proc/iomem",      "/proc/ioports",       "/proc/interrupts",    "/proc/config.gz",
 };
 
-static const char *const masked_folders[] = {"/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/driver", "/proc/dynamic_debug"};
+static const char *const masked_folders[] = {"/proc/acpi", "/proc/scsi", "/proc/asound",
+                                             "/proc/driver", "/proc/dynamic_debug"};
 
-static const char *const read_only_paths[] = {"/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/tty"};
+static const char *const read_only_paths[] = {"/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs",
+                                              "/proc/tty"};
 
 static int write_limit(const char *path, const char *format, int64_t value, struct error *err)
 {
@@ -250,7 +266,8 @@ static int write_limit(const char *path, const char *format, int64_t value, stru
     return 0;
 }
 
-/* Where language runtimes look for how much they may use, in both shapes: nothing but numbers, and nothing behind them. */
+/* Where language runtimes look for how much they may use, in both shapes: nothing but numbers, and
+ * nothing behind them. */
 static int tell_limits(const struct containment *containment, struct error *err)
 {
     const struct {
@@ -265,7 +282,8 @@ static int tell_limits(const struct containment *containment, struct error *err)
         {"cpu/cpu.cfs_quota_us", "%lld\n", containment->cpu_percent * 1000},
         {"cpu/cpu.cfs_period_us", "%lld\n", 100000},
     };
-    static const char *const folders[] = {"/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu"};
+    static const char *const folders[] = {"/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/memory",
+                                          "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu"};
 
     for (size_t i = 0; i < COUNT(folders); i++)
         if (mkdir(folders[i], 0755) < 0)
@@ -280,10 +298,13 @@ int mounts_attach(struct containment *containment, struct error *err)
 {
     struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
 
-    if (attach(containment->devices, "/dev", err) < 0 || attach(containment->terminals, "/dev/pts", err) < 0 ||
-        attach(containment->shared_memory, "/dev/shm", err) < 0 || attach(containment->proc, "/proc", err) < 0 ||
+    if (attach(containment->devices, "/dev", err) < 0 ||
+        attach(containment->terminals, "/dev/pts", err) < 0 ||
+        attach(containment->shared_memory, "/dev/shm", err) < 0 ||
+        attach(containment->proc, "/proc", err) < 0 ||
         attach(containment->temporary, "/tmp", err) < 0 ||
-        attach(containment->workspace, WORKSPACE_PATH, err) < 0 || attach(containment->system, "/sys", err) < 0)
+        attach(containment->workspace, WORKSPACE_PATH, err) < 0 ||
+        attach(containment->system, "/sys", err) < 0)
         return -1;
     if (mkdir("/sys/empty", 0555) < 0)
         return error_set_errno(err, ERR_INTERNAL, "/sys");

@@ -11,8 +11,9 @@
 #include "common/scope.h"
 #include "supervisor/steps.h"
 
-/* The new root goes over the old one and the two change places (pivot_root(2), "."), so no folder of the host is needed. Only once
- * the host is out of reach are mount points looked up in the image. */
+/* The new root goes over the old one and the two change places (pivot_root(2), "."), so no folder
+ * of the host is needed. Only once the host is out of reach are mount points looked up in the
+ * image. */
 int rootfs_pivot(struct containment *containment, struct error *err)
 {
     if (move_mount(containment->root, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) < 0)
@@ -33,7 +34,8 @@ static int file_replace(int directory, const char *name, const char *text, struc
 
     if (unlinkat(directory, name, 0) < 0 && errno != ENOENT)
         return error_set_errno(err, ERR_INTERNAL, "/etc/%s", name);
-    auto_close int fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    auto_close int fd =
+        openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0 || write(fd, text, length) != (ssize_t)length)
         return error_set_errno(err, ERR_INTERNAL, "/etc/%s", name);
     return 0;
@@ -47,9 +49,11 @@ int rootfs_name(struct containment *containment, struct error *err)
     if (etc < 0)
         return error_set_errno(err, ERR_INTERNAL, "the image's /etc must be a directory");
     snprintf(hostname, sizeof(hostname), "%s\n", containment->hostname);
-    snprintf(hosts, sizeof(hosts), "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n",
+    snprintf(hosts, sizeof(hosts),
+             "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n",
              containment->hostname);
-    if (file_replace(etc, "hostname", hostname, err) < 0 || file_replace(etc, "hosts", hosts, err) < 0)
+    if (file_replace(etc, "hostname", hostname, err) < 0 ||
+        file_replace(etc, "hosts", hosts, err) < 0)
         return -1;
     return file_replace(etc, "resolv.conf", "# no network\noptions timeout:1 attempts:1\n", err);
 }

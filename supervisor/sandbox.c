@@ -24,7 +24,7 @@ static size_t count;
 static int folder = -1;
 static int lock = -1;
 
-/* --- the folder ------------------------------------------------------------------------------------------------------------- */
+/* --- the folder ------------------------------------------------------------------------------ */
 
 static int make_parents(const char *path, struct error *err)
 {
@@ -51,8 +51,10 @@ static int check_folder(int fd, struct error *err)
     if (fstat(fd, &status) < 0)
         return error_set_errno(err, ERR_INTERNAL, "SUPERVISOR_STATE");
     if (status.st_uid != geteuid() || (status.st_mode & 077))
-        return error_set(err, ERR_INVALID, "SUPERVISOR_STATE: %s must be owned by the supervisor's user with mode 0700",
-                         settings.state);
+        return error_set(
+            err, ERR_INVALID,
+            "SUPERVISOR_STATE: %s must be owned by the supervisor's user with mode 0700",
+            settings.state);
     return 0;
 }
 
@@ -65,7 +67,8 @@ static int take_lock(int state, struct error *err)
     if (lock < 0)
         return error_set_errno(err, ERR_INTERNAL, "SUPERVISOR_STATE: lock");
     if (fcntl(lock, F_SETLK, &whole) < 0)
-        return error_set(err, ERR_CONFLICT, "SUPERVISOR_STATE: another supervisor uses %s", settings.state);
+        return error_set(err, ERR_CONFLICT, "SUPERVISOR_STATE: another supervisor uses %s",
+                         settings.state);
     return 0;
 }
 
@@ -106,7 +109,7 @@ int sandbox_open_workspace(const char *id, struct error *err)
     return fd < 0 ? error_set_errno(err, ERR_INTERNAL, "workspace") : fd;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------------------------- */
 
 static struct sandbox **bucket_of(const char *id)
 {
@@ -190,12 +193,13 @@ int64_t sandbox_free_slot(void)
     return -1;
 }
 
-/* --- the state file ------------------------------------------------------------------------------------------------------------- */
+/* --- the state file -------------------------------------------------------------------------- */
 
 static const struct {
     enum sandbox_state state;
     const char *name;
-} names[] = {{SANDBOX_CREATED, "created"}, {SANDBOX_RUNNING, "running"}, {SANDBOX_STOPPED, "stopped"}};
+} names[] = {
+    {SANDBOX_CREATED, "created"}, {SANDBOX_RUNNING, "running"}, {SANDBOX_STOPPED, "stopped"}};
 
 static const char *state_name(enum sandbox_state state)
 {
@@ -222,15 +226,18 @@ int sandbox_save(const struct sandbox *box, struct error *err)
 {
     auto_close int own = sandbox_open_folder(box->id, err);
     char text[512];
-    int length = snprintf(text, sizeof(text),
-                          "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\n",
-                          state_name(box->state), (long long)box->slot, box->boot[0] ? box->boot : "-", box->pid,
-                          (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot());
+    int length = snprintf(
+        text, sizeof(text),
+        "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\n",
+        state_name(box->state), (long long)box->slot, box->boot[0] ? box->boot : "-", box->pid,
+        (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot());
 
     if (own < 0)
         return -1;
-    auto_close int fd = openat(own, "state.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, text, (size_t)length) != length || renameat(own, "state.new", own, "state") < 0)
+    auto_close int fd =
+        openat(own, "state.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, text, (size_t)length) != length ||
+        renameat(own, "state.new", own, "state") < 0)
         return error_set_errno(err, ERR_INTERNAL, "state of the sandbox");
     return 0;
 }
@@ -248,8 +255,8 @@ static bool read_state(struct sandbox *box, char system[64])
     if (length <= 0)
         return false;
     text[length] = '\0';
-    if (sscanf(text, "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s", state, &slot, boot, &box->pid,
-               &inode, &start, system) != 7)
+    if (sscanf(text, "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s",
+               state, &slot, boot, &box->pid, &inode, &start, system) != 7)
         return false;
     for (size_t i = 0; i < COUNT(names); i++)
         if (strcmp(names[i].name, state) == 0)
@@ -272,7 +279,8 @@ int sandbox_make_folder(const char *id, struct error *err)
     auto_close int own = sandbox_open_folder(box.id, err);
     if (own < 0)
         return -1;
-    if ((mkdirat(own, "ws", 0755) < 0 && errno != EEXIST) || (mkdirat(own, "trash", 0700) < 0 && errno != EEXIST))
+    if ((mkdirat(own, "ws", 0755) < 0 && errno != EEXIST) ||
+        (mkdirat(own, "trash", 0700) < 0 && errno != EEXIST))
         return error_set_errno(err, ERR_INTERNAL, "mkdir of the workspace");
     if (sandbox_save(&box, err) < 0)
         return -1;
@@ -281,7 +289,7 @@ int sandbox_make_folder(const char *id, struct error *err)
     return 0;
 }
 
-/* --- finding them again ----------------------------------------------------------------------------------------------------------- */
+/* --- finding them again ---------------------------------------------------------------------- */
 
 static uint64_t start_time(pid_t pid)
 {

@@ -1,7 +1,8 @@
 /* Which sandboxes there are, what each is, and how that survives the supervisor.
  *
- * A sandbox is a folder `sandboxes/<id>`, 0700: `ws` its workspace, `l` the layers of the boot that runs, `ctl.sock` init's socket,
- * `trash` what is being removed, `state` what it is. `state` is replaced by rename: that is the moment at which a change counts. */
+ * A sandbox is a folder `sandboxes/<id>`, 0700: `ws` its workspace, `l` the layers of the boot that
+ * runs, `ctl.sock` init's socket, `trash` what is being removed, `state` what it is. `state` is
+ * replaced by rename: that is the moment at which a change counts. */
 #ifndef SUPERVISOR_SANDBOX_H
 #define SUPERVISOR_SANDBOX_H
 
@@ -20,20 +21,21 @@ struct command;
 struct sandbox {
     char id[SANDBOX_ID_LENGTH + 1];
     enum sandbox_state state;
-    bool busy;                /* it is on its way to another state: what asks for one more waits */
-    bool destroyed;           /* it counts as absent; its processes are on their way out */
-    struct connection *asker; /* whose lifecycle request is being done; NULL: nobody's, or it went away */
-    struct error failure;     /* of a start, told when all is cleaned up */
+    bool busy;      /* it is on its way to another state: what asks for one more waits */
+    bool destroyed; /* it counts as absent; its processes are on their way out */
+    struct connection
+        *asker; /* whose lifecycle request is being done; NULL: nobody's, or it went away */
+    struct error failure; /* of a start, told when all is cleaned up */
 
-    int64_t slot;             /* its range of ids; -1 when not running */
+    int64_t slot; /* its range of ids; -1 when not running */
     char boot[BOOT_LENGTH + 1];
-    pid_t pid;                /* init's */
-    uint64_t pid_inode;       /* of its pidfd, and its start time: together it can't be another process */
+    pid_t pid;          /* init's */
+    uint64_t pid_inode; /* of its pidfd, and its start time: together it can't be another process */
     uint64_t pid_start;
-    struct watch spawning;    /* reports of the spawner */
-    struct watch process;     /* pidfd */
-    struct watch control;     /* init's socket */
-    struct timer deadline;    /* of a start */
+    struct watch spawning; /* reports of the spawner */
+    struct watch process;  /* pidfd */
+    struct watch control;  /* init's socket */
+    struct timer deadline; /* of a start */
     struct command *commands;
     struct sandbox *next, **link;
     struct sandbox *same_bucket;
@@ -63,8 +65,9 @@ int sandbox_make_folder(const char *id, struct error *err);
 /* What identifies the process behind a pidfd, beyond the reuse of its pid. */
 void sandbox_identify(struct sandbox *box, int pidfd);
 
-/* Read every folder. Those that ran go to `adopt`, with a pidfd that is theirs to close, or -1 when nothing of them runs any more.
- * Folders that are half made or half gone are named to `stray`. Without `adopt`, only those. */
+/* Read every folder. Those that ran go to `adopt`, with a pidfd that is theirs to close, or -1 when
+ * nothing of them runs any more. Folders that are half made or half gone are named to `stray`.
+ * Without `adopt`, only those. */
 void sandbox_load(void (*adopt)(struct sandbox *box, int pidfd), void (*stray)(const char *name));
 
 #endif

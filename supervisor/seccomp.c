@@ -1,7 +1,9 @@
-/* The system calls that a sandbox has: an allow-list (syscalls.def), and above it a small deny-list for what an allow-list can't say.
+/* The system calls that a sandbox has: an allow-list (syscalls.def), and above it a small deny-list
+ * for what an allow-list can't say.
  *
- * Of the answers of stacked filters the kernel takes the strictest (seccomp(2)). libseccomp compares all 64 bits of an argument
- * where the kernel looks at the low 32, so every rule on an int is masked, or refuses what has high bits. */
+ * Of the answers of stacked filters the kernel takes the strictest (seccomp(2)). libseccomp
+ * compares all 64 bits of an argument where the kernel looks at the low 32, so every rule on an int
+ * is masked, or refuses what has high bits. */
 #include "supervisor/seccomp.h"
 
 #include <errno.h>
@@ -51,10 +53,14 @@ struct narrowing {
     int error;
 };
 
-#define CLONE_NARROWING(flag) {SCMP_SYS(clone), 0, flag, flag, EPERM}
+#define CLONE_NARROWING(flag)                 \
+    {                                         \
+        SCMP_SYS(clone), 0, flag, flag, EPERM \
+    }
 
 static const struct narrowing narrowings[] = {
-    /* Typing for others (TIOCSTI, TIOCLINUX), and line disciplines, whose drivers had one hole after the other. */
+    /* Typing for others (TIOCSTI, TIOCLINUX), and line disciplines, whose drivers had one hole
+       after the other. */
     {SCMP_SYS(ioctl), 1, LOW32, IOCTL_TIOCSTI, EPERM},
     {SCMP_SYS(ioctl), 1, LOW32, IOCTL_TIOCLINUX, EPERM},
     {SCMP_SYS(ioctl), 1, LOW32, IOCTL_TIOCSETD, EPERM},
@@ -71,9 +77,11 @@ static const struct narrowing narrowings[] = {
     {SCMP_SYS(mknodat), 2, S_IFMT, S_IFBLK, EPERM},
 };
 
-static const uint64_t personalities[] = {0, 8 /* LINUX32 */, 0x20000 /* UNAME26 */, 0x20008, 0xffffffff /* query */};
+static const uint64_t personalities[] = {0, 8 /* LINUX32 */, 0x20000 /* UNAME26 */, 0x20008,
+                                         0xffffffff /* query */};
 
-/* A set of values of one argument of socket(2), and what the others are answered. `bits` covers the set. */
+/* A set of values of one argument of socket(2), and what the others are answered. `bits` covers the
+ * set. */
 struct socket_set {
     unsigned argument;
     unsigned bits;
@@ -88,8 +96,10 @@ static const struct socket_set families = {
     0, 6, true, EAFNOSUPPORT, {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}, 4};
 static const struct socket_set inet_types = {1, 4, false, EPERM, {SOCK_STREAM, SOCK_DGRAM}, 2};
 static const struct socket_set inet_protocols = {
-    2, 6, true, EPROTONOSUPPORT, {0, PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP, PROTOCOL_ICMPV6}, 5};
-static const struct socket_set netlink_protocols = {2, 6, true, EPROTONOSUPPORT, {0 /* ROUTE */}, 1};
+    2, 6, true, EPROTONOSUPPORT, {0, PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP, PROTOCOL_ICMPV6},
+    5};
+static const struct socket_set netlink_protocols = {2, 6, true, EPROTONOSUPPORT, {0 /* ROUTE */},
+                                                    1};
 
 static int failed(struct error *err, int code, const char *what)
 {
@@ -97,13 +107,15 @@ static int failed(struct error *err, int code, const char *what)
     return error_set_errno(err, ERR_INTERNAL, "seccomp: %s", what);
 }
 
-/* Refuse socket(2) where `argument` is one of the 2^k values from `low` on that the set does not have: an allow-list within
- * libseccomp's means, which has no "not one of". `family` 0: any. */
-static int refuse_range(scmp_filter_ctx context, const struct socket_set *set, uint64_t family, uint64_t low, unsigned k)
+/* Refuse socket(2) where `argument` is one of the 2^k values from `low` on that the set does not
+ * have: an allow-list within libseccomp's means, which has no "not one of". `family` 0: any. */
+static int refuse_range(scmp_filter_ctx context, const struct socket_set *set, uint64_t family,
+                        uint64_t low, unsigned k)
 {
     uint64_t size = UINT64_C(1) << k, within = (UINT64_C(1) << set->bits) - 1;
     struct scmp_arg_cmp compare[2] = {
-        SCMP_CMP64(set->argument, SCMP_CMP_MASKED_EQ, (set->exact ? LOW32 : within) & ~(size - 1), low),
+        SCMP_CMP64(set->argument, SCMP_CMP_MASKED_EQ, (set->exact ? LOW32 : within) & ~(size - 1),
+                   low),
         SCMP_CMP64(0, SCMP_CMP_MASKED_EQ, LOW32, family),
     };
     size_t inside = 0;
@@ -114,8 +126,8 @@ static int refuse_range(scmp_filter_ctx context, const struct socket_set *set, u
     if (inside == size)
         return 0;
     if (inside == 0)
-        return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), SCMP_SYS(socket), family ? 2 : 1,
-                                      compare);
+        return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error),
+                                      SCMP_SYS(socket), family ? 2 : 1, compare);
     code = refuse_range(context, set, family, low, k - 1);
     return code < 0 ? code : refuse_range(context, set, family, low + size / 2, k - 1);
 }
@@ -130,11 +142,12 @@ static int refuse_outside(scmp_filter_ctx context, const struct socket_set *set,
 
     if (code < 0 || !set->exact)
         return code;
-    return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), SCMP_SYS(socket), family ? 2 : 1,
-                                  above);
+    return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), SCMP_SYS(socket),
+                                  family ? 2 : 1, above);
 }
 
-/* A foreign ABI has other numbers, and i386's socketcall(2) hides the family: a process that tries one is killed. */
+/* A foreign ABI has other numbers, and i386's socketcall(2) hides the family: a process that tries
+ * one is killed. */
 static int add_killing(scmp_filter_ctx context)
 {
     return seccomp_attr_set(context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
@@ -148,7 +161,8 @@ static int add_allowed(scmp_filter_ctx context)
     if (code == 0)
         code = seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     for (size_t i = 0; i < COUNT(calls) && code == 0; i++) {
-        int number = calls[i].number >= 0 ? calls[i].number : seccomp_syscall_resolve_name(calls[i].name);
+        int number =
+            calls[i].number >= 0 ? calls[i].number : seccomp_syscall_resolve_name(calls[i].name);
 
         code = number < 0 ? -EINVAL : seccomp_rule_add(context, calls[i].action, number, 0);
     }
@@ -164,9 +178,11 @@ static int add_refused(scmp_filter_ctx context)
 
     for (size_t i = 0; i < COUNT(narrowings) && code == 0; i++) {
         const struct narrowing *row = &narrowings[i];
-        struct scmp_arg_cmp compare = SCMP_CMP64(row->argument, SCMP_CMP_MASKED_EQ, row->mask, row->value);
+        struct scmp_arg_cmp compare =
+            SCMP_CMP64(row->argument, SCMP_CMP_MASKED_EQ, row->mask, row->value);
 
-        code = seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)row->error), row->call, 1, &compare);
+        code = seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)row->error), row->call, 1,
+                                      &compare);
     }
     if (code == 0)
         code = seccomp_rule_add(context, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1,
@@ -205,7 +221,8 @@ static int export(scmp_filter_ctx context, struct sock_fprog *filter, struct err
     return 0;
 }
 
-static int compile(uint32_t otherwise, int (*add)(scmp_filter_ctx), struct sock_fprog *filter, struct error *err)
+static int compile(uint32_t otherwise, int (*add)(scmp_filter_ctx), struct sock_fprog *filter,
+                   struct error *err)
 {
     scmp_filter_ctx context = seccomp_init(otherwise);
     int code, result;
@@ -227,7 +244,8 @@ int seccomp_prepare(struct error *err)
 
 int seccomp_load_filters(void)
 {
-    /* The wider one first: the second would forbid nothing that loading needs, but the order shows which is the fence. */
+    /* The wider one first: the second would forbid nothing that loading needs, but the order shows
+     * which is the fence. */
     for (size_t i = 0; i < COUNT(filters); i++)
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filters[i]) < 0)
             return -1;

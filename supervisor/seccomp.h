@@ -8,7 +8,8 @@
 
 /* Compile both with libseccomp; takes about 2 ms, so once a process. */
 int seccomp_prepare(struct error *err);
-/* Give this process what seccomp_prepare made, for ever. Needs no_new_privs. 0, or -1 with errno. */
+/* Give this process what seccomp_prepare made, for ever. Needs no_new_privs. 0, or -1 with errno.
+ */
 int seccomp_load_filters(void);
 
 #endif

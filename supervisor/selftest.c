@@ -32,7 +32,7 @@ enum { PATIENCE_MS = (SPAWN_SECONDS + 1) * 1000, CAP_SYS_ADMIN_NUMBER = 21, HIGH
 
 #define NAME "selftest" /* no sandbox is called so: what is left of it is swept as a stray */
 
-/* --- inside ----------------------------------------------------------------------------------------------------------------- */
+/* --- inside ---------------------------------------------------------------------------------- */
 
 /* A call without arguments that must fail; true when it did. */
 static bool refuses_mount(void)
@@ -47,45 +47,67 @@ static bool refuses_umount(void)
 
 static bool refuses_namespaces(void)
 {
-    long pid = syscall(SYS_clone, (1UL << HIGH_BIT) | CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+    long pid =
+        syscall(SYS_clone, (1UL << HIGH_BIT) | CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
 
     if (pid == 0)
         _exit(0);
-    return pid < 0 && unshare(CLONE_NEWUSER) < 0 && unshare(CLONE_NEWNS) < 0 && syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS;
+    return pid < 0 && unshare(CLONE_NEWUSER) < 0 && unshare(CLONE_NEWNS) < 0 &&
+           syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS;
 }
 
 static bool refuses_devices(void)
 {
-    return mknod("/tmp/memory", S_IFCHR | 0600, makedev(1, 1)) < 0 && open("/dev/mem", O_RDONLY) < 0;
+    return mknod("/tmp/memory", S_IFCHR | 0600, makedev(1, 1)) < 0 &&
+           open("/dev/mem", O_RDONLY) < 0;
 }
 
 static bool refuses_switches(void)
 {
-    return open("/proc/sys/kernel/core_pattern", O_WRONLY) < 0 && mkdir("/dev/x", 0700) < 0 && mkdir("/sys/x", 0700) < 0;
+    return open("/proc/sys/kernel/core_pattern", O_WRONLY) < 0 && mkdir("/dev/x", 0700) < 0 &&
+           mkdir("/sys/x", 0700) < 0;
 }
 
 static bool refuses_sockets(void)
 {
-    return socket(AF_ALG, SOCK_SEQPACKET, 0) < 0 && syscall(SYS_socket, (1UL << HIGH_BIT) | AF_ALG, SOCK_SEQPACKET, 0) < 0 &&
-           socket(AF_PACKET, SOCK_RAW, 0) < 0 && socket(AF_INET, SOCK_RAW, 1) < 0 && socket(AF_NETLINK, SOCK_RAW, 6) < 0;
+    return socket(AF_ALG, SOCK_SEQPACKET, 0) < 0 &&
+           syscall(SYS_socket, (1UL << HIGH_BIT) | AF_ALG, SOCK_SEQPACKET, 0) < 0 &&
+           socket(AF_PACKET, SOCK_RAW, 0) < 0 && socket(AF_INET, SOCK_RAW, 1) < 0 &&
+           socket(AF_NETLINK, SOCK_RAW, 6) < 0;
 }
 
 static bool refuses_injection(void)
 {
-    return ioctl(0, TIOCSTI, "x") < 0 && errno == EPERM && syscall(SYS_ioctl, 0, (1UL << HIGH_BIT) | TIOCSTI, "x") < 0 &&
-           errno == EPERM;
+    return ioctl(0, TIOCSTI, "x") < 0 && errno == EPERM &&
+           syscall(SYS_ioctl, 0, (1UL << HIGH_BIT) | TIOCSTI, "x") < 0 && errno == EPERM;
 }
 
 static bool refuses_kernel_calls(void)
 {
-    static const int numbers[] = {SYS_bpf,      SYS_perf_event_open, SYS_keyctl,  SYS_add_key,       SYS_userfaultfd,
-                                  SYS_io_uring_setup, SYS_kcmp,      SYS_chroot,  SYS_pivot_root,    SYS_init_module,
-                                  SYS_open_by_handle_at, SYS_fsopen, SYS_setns,   SYS_pidfd_getfd,   SYS_vmsplice,
-                                  SYS_swapon,   SYS_reboot,          SYS_syslog,  SYS_process_madvise};
+    static const int numbers[] = {SYS_bpf,
+                                  SYS_perf_event_open,
+                                  SYS_keyctl,
+                                  SYS_add_key,
+                                  SYS_userfaultfd,
+                                  SYS_io_uring_setup,
+                                  SYS_kcmp,
+                                  SYS_chroot,
+                                  SYS_pivot_root,
+                                  SYS_init_module,
+                                  SYS_open_by_handle_at,
+                                  SYS_fsopen,
+                                  SYS_setns,
+                                  SYS_pidfd_getfd,
+                                  SYS_vmsplice,
+                                  SYS_swapon,
+                                  SYS_reboot,
+                                  SYS_syslog,
+                                  SYS_process_madvise};
 
     /* With no sense in the arguments a call that is let through fails otherwise. */
     for (size_t i = 0; i < COUNT(numbers); i++)
-        if (syscall(numbers[i], -1, NULL, NULL, NULL, NULL) >= 0 || (errno != EPERM && errno != ENOSYS))
+        if (syscall(numbers[i], -1, NULL, NULL, NULL, NULL) >= 0 ||
+            (errno != EPERM && errno != ENOSYS))
             return false;
     return true;
 }
@@ -97,8 +119,8 @@ static bool is_alone(void)
 
 static bool has_lost_capabilities(void)
 {
-    return prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN_NUMBER) == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 &&
-           sethostname("x", 1) < 0;
+    return prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN_NUMBER) == 0 &&
+           prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 && sethostname("x", 1) < 0;
 }
 
 static bool has_limits(void)
@@ -129,16 +151,19 @@ int selftest_inside(struct error *err)
 {
     for (size_t i = 0; i < COUNT(fences); i++)
         if (!fences[i].holds())
-            return error_set(err, ERR_INTERNAL, "a sandbox on this machine does not contain: %s", fences[i].name);
+            return error_set(err, ERR_INTERNAL, "a sandbox on this machine does not contain: %s",
+                             fences[i].name);
     return 0;
 }
 
-/* --- outside ------------------------------------------------------------------------------------------------------------------ */
+/* --- outside --------------------------------------------------------------------------------- */
 
 static int make_folder(struct error *err)
 {
-    if (mkdirat(sandbox_folder(), NAME, 0700) < 0 || mkdirat(sandbox_folder(), NAME "/ws", 0755) < 0 ||
-        mkdirat(sandbox_folder(), NAME "/image", 0755) < 0 || mkdirat(sandbox_folder(), NAME "/image/etc", 0755) < 0)
+    if (mkdirat(sandbox_folder(), NAME, 0700) < 0 ||
+        mkdirat(sandbox_folder(), NAME "/ws", 0755) < 0 ||
+        mkdirat(sandbox_folder(), NAME "/image", 0755) < 0 ||
+        mkdirat(sandbox_folder(), NAME "/image/etc", 0755) < 0)
         return error_set_errno(err, ERR_INTERNAL, "self-test");
     return 0;
 }

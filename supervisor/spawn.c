@@ -1,4 +1,5 @@
-/* The spawner: makes the process that becomes a sandbox's init, with all that it needs, and nothing more. */
+/* The spawner: makes the process that becomes a sandbox's init, with all that it needs, and nothing
+ * more. */
 #include "supervisor/spawn.h"
 
 #include <errno.h>
@@ -26,12 +27,13 @@
 
 enum { GRANTS = 3 }; /* mounts that the child gets: root, workspace, /dev */
 
-static int spawner = -1;      /* the main loop's end */
+static int spawner = -1; /* the main loop's end */
 static pid_t spawner_pid;
-static int sandboxes_folder;  /* the spawner's descriptors */
+static int sandboxes_folder; /* the spawner's descriptors */
 static int images_folder, devices, program;
 
-/* --- packets with descriptors ------------------------------------------------------------------------------------------- */
+/* --- packets with descriptors
+ * ------------------------------------------------------------------------------------------- */
 
 union ancillary {
     char space[CMSG_SPACE(GRANTS * sizeof(int))];
@@ -61,7 +63,9 @@ static ssize_t receive_packet(int socket, void *bytes, size_t length, int *fds, 
 {
     union ancillary ancillary;
     struct iovec vector = {.iov_base = bytes, .iov_len = length};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &ancillary,
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = &ancillary,
                              .msg_controllen = sizeof(ancillary)};
     ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
 
@@ -78,7 +82,7 @@ static ssize_t receive_packet(int socket, void *bytes, size_t length, int *fds, 
     return got;
 }
 
-/* --- the child ----------------------------------------------------------------------------------------------------------------- */
+/* --- the child ------------------------------------------------------------------------------- */
 
 static void reset_signals(void)
 {
@@ -114,16 +118,18 @@ static int become_init(struct containment *containment, bool self_test, struct e
     return error_set_errno(err, ERR_INTERNAL, "sandbox-init");
 }
 
-/* --- the worker ---------------------------------------------------------------------------------------------------------------- */
+/* --- the worker ------------------------------------------------------------------------------ */
 
 static int open_image(const struct spawn_request *request, int folder, struct error *err)
 {
     const char *name = request->self_test ? "image" : request->image;
     struct open_how how = {
         .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS, /* a name may be a link to a version beside it */
+        .resolve = RESOLVE_BENEATH |
+                   RESOLVE_NO_MAGICLINKS, /* a name may be a link to a version beside it */
     };
-    int fd = (int)syscall(SYS_openat2, request->self_test ? folder : images_folder, name, &how, sizeof(how));
+    int fd = (int)syscall(SYS_openat2, request->self_test ? folder : images_folder, name, &how,
+                          sizeof(how));
 
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return error_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
@@ -132,7 +138,8 @@ static int open_image(const struct spawn_request *request, int folder, struct er
 
 static int make_layers(int folder, struct error *err)
 {
-    if (mkdirat(folder, "l", 0755) < 0 || mkdirat(folder, "l/u", 0755) < 0 || mkdirat(folder, "l/w", 0755) < 0)
+    if (mkdirat(folder, "l", 0755) < 0 || mkdirat(folder, "l/u", 0755) < 0 ||
+        mkdirat(folder, "l/w", 0755) < 0)
         return error_set_errno(err, ERR_INTERNAL, "layers");
     return 0;
 }
@@ -162,7 +169,8 @@ static int write_map(pid_t pid, const char *name, int64_t first, struct error *e
     return 0;
 }
 
-static int grant_mounts(const struct spawn_request *request, pid_t pid, int folder, int report, struct error *err)
+static int grant_mounts(const struct spawn_request *request, pid_t pid, int folder, int report,
+                        struct error *err)
 {
     int64_t first = settings.id_base + request->slot * ID_RANGE;
     char path[64];
@@ -206,13 +214,20 @@ static int await_exec(int report, struct error *err)
 
 static int spawn_one(const struct spawn_request *request, int result, struct error *err)
 {
-    auto_close int folder = openat(sandboxes_folder, request->sandbox, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct start limits = {.memory_bytes = request->memory_bytes, .pids = request->pids, .cpu_percent = request->cpu_percent};
+    auto_close int folder =
+        openat(sandboxes_folder, request->sandbox, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct start limits = {.memory_bytes = request->memory_bytes,
+                           .pids = request->pids,
+                           .cpu_percent = request->cpu_percent};
     auto_cgroup_entry struct cgroup_entry entry = {.unified = -1};
-    struct containment containment = {.hostname = request->hostname, .memory_bytes = request->memory_bytes,
-                                      .pids = request->pids, .cpu_percent = request->cpu_percent,
+    struct containment containment = {.hostname = request->hostname,
+                                      .memory_bytes = request->memory_bytes,
+                                      .pids = request->pids,
+                                      .cpu_percent = request->cpu_percent,
                                       .tmp_bytes = request->tmp_bytes,
-                                      .tmp_inodes = settings.tmp_inodes, .cgroups = &entry, .program = program};
+                                      .tmp_inodes = settings.tmp_inodes,
+                                      .cgroups = &entry,
+                                      .program = program};
     struct spawn_report report = {.stage = SPAWN_CLONED};
     int pidfd_number = -1, sockets[2];
 
@@ -228,8 +243,8 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         return error_set_errno(err, ERR_INTERNAL, "socketpair");
     auto_close int ours = sockets[0], theirs = sockets[1];
     struct clone_args args = {
-        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | CLONE_PIDFD |
-                 (entry.unified >= 0 ? CLONE_INTO_CGROUP : 0),
+        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+                 CLONE_NEWNET | CLONE_PIDFD | (entry.unified >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (uintptr_t)&pidfd_number,
         .exit_signal = SIGCHLD,
         .cgroup = entry.unified >= 0 ? (unsigned)entry.unified : 0,
@@ -269,7 +284,7 @@ static void work(const struct spawn_request *request, int result)
     _exit(0);
 }
 
-/* --- the spawner ---------------------------------------------------------------------------------------------------------------- */
+/* --- the spawner ----------------------------------------------------------------------------- */
 
 /* A copy that nobody can write to, whatever runs from it. */
 static int seal_program(const char *path, struct error *err)
@@ -302,7 +317,8 @@ static void serve(int socket)
     int result;
 
     prctl(PR_SET_NAME, "spawner");
-    /* The terminal's signals are for the main loop; children are not waited for, and inits fall to it when their worker ends. */
+    /* The terminal's signals are for the main loop; children are not waited for, and inits fall to
+     * it when their worker ends. */
     for (size_t i = 0; i < 4; i++)
         signal((const int[]){SIGINT, SIGTERM, SIGHUP, SIGCHLD}[i], SIG_IGN);
     for (;;) {
@@ -373,7 +389,8 @@ int spawn_begin(const struct spawn_request *request, struct error *err)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
         return error_set_errno(err, ERR_UNAVAILABLE, "socketpair");
     auto_close int ours = sockets[0], theirs = sockets[1];
-    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0 || send_packet(spawner, request, sizeof(*request), &theirs, 1) < 0)
+    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0 ||
+        send_packet(spawner, request, sizeof(*request), &theirs, 1) < 0)
         return error_set_errno(err, ERR_UNAVAILABLE, "spawner");
     return take_fd(&ours);
 }

@@ -1,7 +1,8 @@
-/* The spawner: a small process, forked before everything else, that keeps the right to mount and makes every sandbox.
+/* The spawner: a small process, forked before everything else, that keeps the right to mount and
+ * makes every sandbox.
  *
- * For each start it forks a worker, which dies by itself after a few seconds whatever hangs. The main loop hears from it through
- * a socket of its own. */
+ * For each start it forks a worker, which dies by itself after a few seconds whatever hangs. The
+ * main loop hears from it through a socket of its own. */
 #ifndef SUPERVISOR_SPAWN_H
 #define SUPERVISOR_SPAWN_H
 
@@ -41,7 +42,8 @@ int spawn_open(int sandboxes, struct error *err);
 void spawn_close(void);
 /* Its pid: without it nothing can start. */
 pid_t spawn_pid(void);
-/* Begin one start. Returns the socket on which its reports come, owned by the caller, non-blocking. */
+/* Begin one start. Returns the socket on which its reports come, owned by the caller, non-blocking.
+ */
 int spawn_begin(const struct spawn_request *request, struct error *err);
 /* Read one report: 1, 0 when there is none yet, -1 when the worker is gone without a last word. */
 int spawn_hear(int socket, struct spawn_report *report, int *pidfd);

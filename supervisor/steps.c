@@ -26,8 +26,8 @@ int steps_run(struct containment *containment, struct error *err)
     return 0;
 }
 
-/* What is left: standard streams that lead nowhere, init's socket, its program and the way to report a failure, the last two
- * until the exec. */
+/* What is left: standard streams that lead nowhere, init's socket, its program and the way to
+ * report a failure, the last two until the exec. */
 int descriptors_close(struct containment *containment, struct error *err)
 {
     enum { PROGRAM = INIT_SOCKET + 1, REPORT, END };
@@ -39,9 +39,9 @@ int descriptors_close(struct containment *containment, struct error *err)
 
     if (null < 0 || listener < 0 || program < 0 || report < 0)
         return error_set_errno(err, ERR_INTERNAL, "descriptors");
-    if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 || dup2(listener, INIT_SOCKET) < 0 ||
-        dup3(program, PROGRAM, O_CLOEXEC) < 0 || dup3(report, REPORT, O_CLOEXEC) < 0 ||
-        syscall(SYS_close_range, END, ~0U, 0) < 0)
+    if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
+        dup2(listener, INIT_SOCKET) < 0 || dup3(program, PROGRAM, O_CLOEXEC) < 0 ||
+        dup3(report, REPORT, O_CLOEXEC) < 0 || syscall(SYS_close_range, END, ~0U, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "descriptors");
     containment->program = PROGRAM;
     containment->report = REPORT;

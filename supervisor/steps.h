@@ -13,12 +13,12 @@ struct containment {
     int64_t tmp_inodes;
     const struct cgroup_entry *cgroups;
     /* Descriptors; mounts are detached until a step attaches them. */
-    int listener;  /* init's control socket */
-    int program;   /* sandbox-init, in a sealed memfd */
-    int report;    /* to the spawner: a struct error, or the end of file by the exec */
-    int root;      /* the overlay */
+    int listener; /* init's control socket */
+    int program;  /* sandbox-init, in a sealed memfd */
+    int report;   /* to the spawner: a struct error, or the end of file by the exec */
+    int root;     /* the overlay */
     int workspace;
-    int devices;   /* a clone of the shared /dev */
+    int devices;                                           /* a clone of the shared /dev */
     int proc, terminals, shared_memory, temporary, system; /* made by mounts_make */
 };
 

@@ -11,8 +11,8 @@
 #include "common/scope.h"
 #include "supervisor/steps.h"
 
-/* The parent has written the id maps. The cgroup namespace comes now, since its root is where the process is: earlier, and
- * /proc/self/cgroup would show the host's paths. */
+/* The parent has written the id maps. The cgroup namespace comes now, since its root is where the
+ * process is: earlier, and /proc/self/cgroup would show the host's paths. */
 int userns_enter(struct containment *containment, struct error *err)
 {
     if (unshare(CLONE_NEWCGROUP) < 0)
@@ -21,7 +21,8 @@ int userns_enter(struct containment *containment, struct error *err)
         return error_set_errno(err, ERR_INTERNAL, "setresuid");
     if (setsid() < 0 && errno != EPERM)
         return error_set_errno(err, ERR_INTERNAL, "setsid");
-    /* Keyrings have no namespace: a session keyring of its own, before keyctl(2) is refused. Kernels without keys need none. */
+    /* Keyrings have no namespace: a session keyring of its own, before keyctl(2) is refused.
+     * Kernels without keys need none. */
     if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
         return error_set_errno(err, ERR_INTERNAL, "session keyring");
     if (sethostname(containment->hostname, strlen(containment->hostname)) < 0)
@@ -29,10 +30,12 @@ int userns_enter(struct containment *containment, struct error *err)
     return 0;
 }
 
-/* Half of all privilege escalations start in a user namespace. The filter refuses them too; this holds without it. */
+/* Half of all privilege escalations start in a user namespace. The filter refuses them too; this
+ * holds without it. */
 int userns_forbid(struct containment *containment, struct error *err)
 {
-    auto_close int fd = openat(containment->proc, "sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+    auto_close int fd =
+        openat(containment->proc, "sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
 
     if (fd < 0 || write(fd, "0", 1) != 1)
         return error_set_errno(err, ERR_INTERNAL, "max_user_namespaces");

@@ -21,9 +21,9 @@
 #include "common/wire.h"
 
 enum {
-    SHORT_MS = 30 * 1000,       /* most answers come within a millisecond */
-    LONG_MS = 330 * 1000,       /* deletions take as long as there is to delete */
-    EXEC_GRACE_MS = 20 * 1000,  /* beyond the command's own timeout, which the supervisor enforces */
+    SHORT_MS = 30 * 1000,      /* most answers come within a millisecond */
+    LONG_MS = 330 * 1000,      /* deletions take as long as there is to delete */
+    EXEC_GRACE_MS = 20 * 1000, /* beyond the command's own timeout, which the supervisor enforces */
     LIST_BYTES_MAX = 256 << 20,
     CHUNK = 64 * 1024,
     DRAIN_LAST_BYTES = 64 << 20, /* what is still read at once after a command's end */
@@ -47,7 +47,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* --- the connection ------------------------------------------------------------------------------ */
+/* --- the connection ------------------------------------------------------------------------------
+ */
 
 struct sandbox_link *sandbox_link_new(const char *path)
 {
@@ -111,7 +112,8 @@ static bool still_open(const struct sandbox_link *link)
     return link->fd >= 0 && poll(&event, 1, 0) == 0;
 }
 
-/* --- asking -------------------------------------------------------------------------------------- */
+/* --- asking --------------------------------------------------------------------------------------
+ */
 
 /* What is asked, and what is done while the answer is waited for. */
 struct call {
@@ -139,7 +141,8 @@ static int call_send(struct sandbox_link *link, const struct call *call, struct 
     }
     if (wire_encode(call->body_schema, call->body, &body, err) < 0)
         return -1;
-    if (wire_send(link->fd, &header, body.data, body.length, call->descriptors, call->descriptor_count, err) < 0) {
+    if (wire_send(link->fd, &header, body.data, body.length, call->descriptors,
+                  call->descriptor_count, err) < 0) {
         hang_up(link);
         return err->kind == ERR_UNAVAILABLE ? unavailable(err) : -1;
     }
@@ -149,19 +152,23 @@ static int call_send(struct sandbox_link *link, const struct call *call, struct 
 /* The supervisor's sentence; a kind that this side does not know is a defect. */
 static int refused(const struct wire_packet *packet, struct error *err)
 {
-    enum error_kind kind = packet->header.kind < ERR_KINDS ? (enum error_kind)packet->header.kind : ERR_INTERNAL;
+    enum error_kind kind =
+        packet->header.kind < ERR_KINDS ? (enum error_kind)packet->header.kind : ERR_INTERNAL;
 
-    error_set(err, kind, "%.*s", (int)(packet->length < 400 ? packet->length : 400), (const char *)packet->body);
+    error_set(err, kind, "%.*s", (int)(packet->length < 400 ? packet->length : 400),
+              (const char *)packet->body);
     return kind == ERR_UNAVAILABLE ? unavailable(err) : -1;
 }
 
-static int read_answer(const struct call *call, struct wire_packet *packet, struct arena *arena, struct error *err)
+static int read_answer(const struct call *call, struct wire_packet *packet, struct arena *arena,
+                       struct error *err)
 {
     struct nothing ignored;
 
     if (packet->header.kind != ERR_NONE)
         return refused(packet, err);
-    if (wire_decode(call->answer_schema, packet->body, packet->length, call->answer ? call->answer : &ignored, arena, err) < 0)
+    if (wire_decode(call->answer_schema, packet->body, packet->length,
+                    call->answer ? call->answer : &ignored, arena, err) < 0)
         return error_add_context(err, "answer of the supervisor");
     if (call->fd && packet->descriptor_count != 1)
         return error_set(err, ERR_INTERNAL, "the supervisor's answer has no descriptor");
@@ -170,7 +177,8 @@ static int read_answer(const struct call *call, struct wire_packet *packet, stru
     return 0;
 }
 
-/* Take the answer, which is there. 0, or -1; after a failure that is not the supervisor's answer the connection is closed. */
+/* Take the answer, which is there. 0, or -1; after a failure that is not the supervisor's answer
+ * the connection is closed. */
 static int call_receive(struct sandbox_link *link, const struct call *call, struct error *err)
 {
     auto_arena struct arena own = {0};
@@ -178,7 +186,8 @@ static int call_receive(struct sandbox_link *link, const struct call *call, stru
     struct wire_packet packet;
     int got = wire_receive(link->fd, call->fd ? 1 : 0, &packet, arena, err), result;
 
-    if (got <= 0 || packet.header.type != (call->type | WIRE_REPLY) || packet.header.serial != link->serial) {
+    if (got <= 0 || packet.header.type != (call->type | WIRE_REPLY) ||
+        packet.header.serial != link->serial) {
         if (got > 0)
             wire_packet_close(&packet);
         hang_up(link);
@@ -221,11 +230,11 @@ static int ask(struct sandbox_link *link, const struct call *call, struct error 
 }
 
 /* A call whose answer says nothing but that it was done. */
-#define SIMPLE(name, value, patience)                                                              \
-    (&(const struct call){.type = MESSAGE_##name,                                                  \
-                          .body_schema = &schema_##name,                                           \
-                          .body = (value),                                                         \
-                          .answer_schema = &schema_nothing,                                        \
+#define SIMPLE(name, value, patience)                       \
+    (&(const struct call){.type = MESSAGE_##name,           \
+                          .body_schema = &schema_##name,    \
+                          .body = (value),                  \
+                          .answer_schema = &schema_nothing, \
                           .deadline_ms = (patience)})
 
 int sandbox_create(struct sandbox_link *link, const char *sandbox, struct error *err)
@@ -248,8 +257,8 @@ int sandbox_destroy(struct sandbox_link *link, const char *sandbox, struct error
     return ask(link, SIMPLE(destroy, &(struct destroy){.sandbox = sandbox}, LONG_MS), err);
 }
 
-int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena, struct sandbox_status *status,
-                   struct error *err)
+int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena,
+                   struct sandbox_status *status, struct error *err)
 {
     struct call call = {
         .type = MESSAGE_status,
@@ -264,10 +273,12 @@ int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena 
     return ask(link, &call, err);
 }
 
-/* --- lists --------------------------------------------------------------------------------------- */
+/* --- lists ---------------------------------------------------------------------------------------
+ */
 
 /* The bytes of the stream behind `call`'s pipe, then its answer. */
-static int read_list(struct sandbox_link *link, struct call *call, struct buffer *stream, struct error *err)
+static int read_list(struct sandbox_link *link, struct call *call, struct buffer *stream,
+                     struct error *err)
 {
     int64_t deadline = now_ms() + call->deadline_ms;
     int ends[2];
@@ -305,8 +316,8 @@ static int read_list(struct sandbox_link *link, struct call *call, struct buffer
 }
 
 /* Decode the bodies, each behind its length, into an array in the arena. */
-static int decode_list(const struct buffer *stream, const struct schema *schema, struct arena *arena, void **values,
-                       size_t *count, struct error *err)
+static int decode_list(const struct buffer *stream, const struct schema *schema,
+                       struct arena *arena, void **values, size_t *count, struct error *err)
 {
     size_t found = 0, room = 0;
     char *all = NULL;
@@ -329,7 +340,8 @@ static int decode_list(const struct buffer *stream, const struct schema *schema,
             all = more;
             room = room ? 2 * room : 64;
         }
-        if (wire_decode(schema, stream->data + at, length, all + found * schema->size, arena, err) < 0)
+        if (wire_decode(schema, stream->data + at, length, all + found * schema->size, arena, err) <
+            0)
             return -1;
         found++;
         at += length;
@@ -339,8 +351,8 @@ static int decode_list(const struct buffer *stream, const struct schema *schema,
     return 0;
 }
 
-static int ask_list(struct sandbox_link *link, struct call *call, const struct schema *schema, struct arena *arena, void **values,
-                    size_t *count, struct error *err)
+static int ask_list(struct sandbox_link *link, struct call *call, const struct schema *schema,
+                    struct arena *arena, void **values, size_t *count, struct error *err)
 {
     auto_buffer struct buffer stream = {0};
 
@@ -351,8 +363,8 @@ static int ask_list(struct sandbox_link *link, struct call *call, const struct s
     return decode_list(&stream, schema, arena, values, count, err);
 }
 
-int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries, size_t *count,
-                 struct error *err)
+int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries,
+                 size_t *count, struct error *err)
 {
     const struct list body = {.sandbox = "00000000-0000-0000-0000-000000000000"};
     struct call call = {.type = MESSAGE_list, .body_schema = &schema_list, .body = &body};
@@ -360,8 +372,9 @@ int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_
     return ask_list(link, &call, &schema_sandbox_entry, arena, (void **)entries, count, err);
 }
 
-int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char *path, struct arena *arena,
-                      struct file_entry **entries, size_t *count, struct error *err)
+int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char *path,
+                      struct arena *arena, struct file_entry **entries, size_t *count,
+                      struct error *err)
 {
     const struct file_list body = {.sandbox = sandbox, .path = path};
     struct call call = {.type = MESSAGE_file_list, .body_schema = &schema_file_list, .body = &body};
@@ -369,10 +382,11 @@ int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char
     return ask_list(link, &call, &schema_file_entry, arena, (void **)entries, count, err);
 }
 
-/* --- files --------------------------------------------------------------------------------------- */
+/* --- files ---------------------------------------------------------------------------------------
+ */
 
-int sandbox_file_open(struct sandbox_link *link, const char *sandbox, const char *path, struct file_info *info, int *fd,
-                      struct error *err)
+int sandbox_file_open(struct sandbox_link *link, const char *sandbox, const char *path,
+                      struct file_info *info, int *fd, struct error *err)
 {
     struct call call = {
         .type = MESSAGE_file_open,
@@ -387,8 +401,8 @@ int sandbox_file_open(struct sandbox_link *link, const char *sandbox, const char
     return ask(link, &call, err);
 }
 
-int sandbox_file_create(struct sandbox_link *link, const char *sandbox, const char *path, int64_t mode, int *fd,
-                        struct error *err)
+int sandbox_file_create(struct sandbox_link *link, const char *sandbox, const char *path,
+                        int64_t mode, int *fd, struct error *err)
 {
     struct call call = {
         .type = MESSAGE_file_create,
@@ -407,31 +421,36 @@ int sandbox_file_commit(struct sandbox_link *link, const char *sandbox, struct e
     return ask(link, SIMPLE(file_commit, &(struct file_commit){.sandbox = sandbox}, SHORT_MS), err);
 }
 
-int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const char *path, bool recursive, struct error *err)
+int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const char *path,
+                        bool recursive, struct error *err)
 {
     const struct file_remove body = {.sandbox = sandbox, .path = path, .recursive = recursive};
 
     return ask(link, SIMPLE(file_remove, &body, LONG_MS), err);
 }
 
-int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path, struct error *err)
+int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path,
+                           struct error *err)
 {
     const struct directory_make body = {.sandbox = sandbox, .path = path};
 
     return ask(link, SIMPLE(directory_make, &body, SHORT_MS), err);
 }
 
-/* --- draining ------------------------------------------------------------------------------------ */
+/* --- draining ------------------------------------------------------------------------------------
+ */
 
-/* A place in the ring; `turn` tells an event of its descriptor from one of an earlier descriptor. */
+/* A place in the ring; `turn` tells an event of its descriptor from one of an earlier descriptor.
+ */
 struct drained {
     int fd; /* -1: free */
     uint32_t turn;
 };
 
 static struct {
-    pthread_mutex_t mutex; /* held by whoever reads or closes one, so that no number is used again meanwhile */
-    pid_t owner;           /* the process whose thread reads; a child has no such thread */
+    pthread_mutex_t
+        mutex; /* held by whoever reads or closes one, so that no number is used again meanwhile */
+    pid_t owner; /* the process whose thread reads; a child has no such thread */
     int queue;
     struct drained ring[DRAINED_MAX];
     size_t next;
@@ -523,7 +542,8 @@ void sandbox_drain(int fd)
     scope_close(&fd);
 }
 
-/* --- commands ------------------------------------------------------------------------------------ */
+/* --- commands ------------------------------------------------------------------------------------
+ */
 
 /* A stream of a command: our end, and what came out of it. */
 struct stream {
@@ -545,7 +565,8 @@ static bool stream_read(struct stream *stream)
     if (room > CHUNK)
         room = CHUNK;
     do
-        got = read(stream->fd, room ? buffer_reserve(bytes, room) : dropped, room ? room : sizeof(dropped));
+        got = read(stream->fd, room ? buffer_reserve(bytes, room) : dropped,
+                   room ? room : sizeof(dropped));
     while (got < 0 && errno == EINTR);
     if (room) {
         bytes->length += got > 0 ? (size_t)got : 0;
@@ -562,7 +583,8 @@ static bool stream_read(struct stream *stream)
     return true;
 }
 
-/* After the command's end: what it wrote is in the pipe; what its children go on writing is nobody's. */
+/* After the command's end: what it wrote is in the pipe; what its children go on writing is
+ * nobody's. */
 static void stream_finish(struct stream *stream)
 {
     int64_t limit = stream->output->total + DRAIN_LAST_BYTES;
@@ -584,7 +606,8 @@ static short cancel_events(int fd)
     return POLLIN | POLLRDHUP;
 }
 
-static int exec_wait(struct sandbox_link *link, const struct call *call, int cancel_fd, struct stream *streams, struct error *err)
+static int exec_wait(struct sandbox_link *link, const struct call *call, int cancel_fd,
+                     struct stream *streams, struct error *err)
 {
     int64_t deadline = now_ms() + call->deadline_ms;
     short cancelling = cancel_events(cancel_fd);
@@ -628,7 +651,8 @@ static int make_pipe(int *from, int *to, struct error *err)
     return 0;
 }
 
-static int exec_run(struct sandbox_link *link, struct call *call, int cancel_fd, struct stream *streams, struct error *err)
+static int exec_run(struct sandbox_link *link, struct call *call, int cancel_fd,
+                    struct stream *streams, struct error *err)
 {
     auto_close int input = -1, no_input = -1, output = -1, errors = -1;
 
@@ -646,8 +670,9 @@ static int exec_run(struct sandbox_link *link, struct call *call, int cancel_fd,
     return exec_wait(link, call, cancel_fd, streams, err);
 }
 
-int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd, struct sandbox_output *out,
-                 struct sandbox_output *errors, struct exec_result *result, struct error *err)
+int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd,
+                 struct sandbox_output *out, struct sandbox_output *errors,
+                 struct exec_result *result, struct error *err)
 {
     struct stream streams[2] = {{-1, keep, out}, {-1, keep, errors}};
     struct call call = {

@@ -1,7 +1,8 @@
 /* The client half of messages.def: sandboxes, as the server asks the supervisor for them.
  *
- * Every call waits for its answer, with a deadline. Errors are the supervisor's own kind and sentence; ERR_UNAVAILABLE with
- * retry_after_s when it can't be reached. What the calls mean is written in common/messages.h. */
+ * Every call waits for its answer, with a deadline. Errors are the supervisor's own kind and
+ * sentence; ERR_UNAVAILABLE with retry_after_s when it can't be reached. What the calls mean is
+ * written in common/messages.h. */
 #ifndef RUN_SANDBOX_H
 #define RUN_SANDBOX_H
 
@@ -13,7 +14,8 @@
 #include "common/error.h"
 #include "common/messages.h"
 
-/* One connection, for one thread: opened when it is needed, and anew after the supervisor was restarted. */
+/* One connection, for one thread: opened when it is needed, and anew after the supervisor was
+ * restarted. */
 struct sandbox_link;
 
 /* `path` is copied. Nothing is opened yet. */
@@ -25,42 +27,51 @@ int sandbox_start(struct sandbox_link *link, const struct start *start, struct e
 int sandbox_stop(struct sandbox_link *link, const char *sandbox, struct error *err);
 int sandbox_destroy(struct sandbox_link *link, const char *sandbox, struct error *err);
 /* `boot` (in the arena) is NULL when it does not run. */
-int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena, struct sandbox_status *status,
-                   struct error *err);
+int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena,
+                   struct sandbox_status *status, struct error *err);
 /* All there are; names in the arena. */
-int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries, size_t *count,
-                 struct error *err);
+int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries,
+                 size_t *count, struct error *err);
 
-/* What a command wrote to one stream. Zero-initialised is empty; buffer_done(&output.bytes) releases it. */
+/* What a command wrote to one stream. Zero-initialised is empty; buffer_done(&output.bytes)
+ * releases it. */
 struct sandbox_output {
     struct buffer bytes; /* the first ones, up to `keep` */
     int64_t total;       /* before the cut */
 };
 
-/* Run a command with an empty standard input, and collect its output. It is never blocked by the cut: what is beyond `keep` is
- * counted and dropped. Answered when the command itself has ended; children that hold its streams live on.
+/* Run a command with an empty standard input, and collect its output. It is never blocked by the
+ * cut: what is beyond `keep` is counted and dropped. Answered when the command itself has ended;
+ * children that hold its streams live on.
  *
- * `cancel_fd` (-1: none) ends the command and its whole tree when it hangs up, or, unless it is a socket, becomes readable;
- * then the call fails with ERR_TIMEOUT. The outputs hold what came so far also when the call fails. */
-int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd, struct sandbox_output *out,
-                 struct sandbox_output *errors, struct exec_result *result, struct error *err);
+ * `cancel_fd` (-1: none) ends the command and its whole tree when it hangs up, or, unless it is a
+ * socket, becomes readable; then the call fails with ERR_TIMEOUT. The outputs hold what came so far
+ * also when the call fails. */
+int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd,
+                 struct sandbox_output *out, struct sandbox_output *errors,
+                 struct exec_result *result, struct error *err);
 
-/* Entries of a directory, or the one that `path` is otherwise (its name is "."); all in the arena. */
-int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char *path, struct arena *arena,
-                      struct file_entry **entries, size_t *count, struct error *err);
-/* *fd is the caller's. */
-int sandbox_file_open(struct sandbox_link *link, const char *sandbox, const char *path, struct file_info *info, int *fd,
+/* Entries of a directory, or the one that `path` is otherwise (its name is "."); all in the arena.
+ */
+int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char *path,
+                      struct arena *arena, struct file_entry **entries, size_t *count,
                       struct error *err);
-/* *fd is the caller's, to write to. The file appears at sandbox_file_commit on the same link, with no other call between; a
- * failed write needs nothing: the next file_create forgets it. */
-int sandbox_file_create(struct sandbox_link *link, const char *sandbox, const char *path, int64_t mode, int *fd,
-                        struct error *err);
+/* *fd is the caller's. */
+int sandbox_file_open(struct sandbox_link *link, const char *sandbox, const char *path,
+                      struct file_info *info, int *fd, struct error *err);
+/* *fd is the caller's, to write to. The file appears at sandbox_file_commit on the same link, with
+ * no other call between; a failed write needs nothing: the next file_create forgets it. */
+int sandbox_file_create(struct sandbox_link *link, const char *sandbox, const char *path,
+                        int64_t mode, int *fd, struct error *err);
 int sandbox_file_commit(struct sandbox_link *link, const char *sandbox, struct error *err);
-int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const char *path, bool recursive, struct error *err);
-int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path, struct error *err);
+int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const char *path,
+                        bool recursive, struct error *err);
+int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path,
+                           struct error *err);
 
-/* Read `fd` to nowhere until its end, in a thread of this process's own, so that who writes to it never meets a closed pipe. Takes the
- * descriptor. There is room for some thousands; beyond that the oldest is closed. */
+/* Read `fd` to nowhere until its end, in a thread of this process's own, so that who writes to it
+ * never meets a closed pipe. Takes the descriptor. There is room for some thousands; beyond that
+ * the oldest is closed. */
 void sandbox_drain(int fd);
 
 #endif

@@ -1,7 +1,8 @@
-/* A supervisor of its own for one test program, in a folder under /tmp, and an image for its sandboxes.
+/* A supervisor of its own for one test program, in a folder under /tmp, and an image for its
+ * sandboxes.
  *
- * The image is SANDBOX_TEST_IMAGE (a root directory), or else a few programs of this machine with their libraries. Programs that
- * can't run here say why and end with status 77. */
+ * The image is SANDBOX_TEST_IMAGE (a root directory), or else a few programs of this machine with
+ * their libraries. Programs that can't run here say why and end with status 77. */
 #ifndef TESTS_SANDBOX_FIXTURE_H
 #define TESTS_SANDBOX_FIXTURE_H
 
@@ -25,7 +26,7 @@
 
 enum { SKIPPED = 77, KEEP = 1 << 20, MEGABYTE = 1 << 20 };
 
-static char fixture_root[64];     /* folder of everything */
+static char fixture_root[64];        /* folder of everything */
 static char fixture_build[PATH_MAX]; /* where the programs are */
 static char fixture_socket[128];
 static pid_t fixture_supervisor;
@@ -62,17 +63,22 @@ static inline void fixture_make_image(void)
     const char *given = getenv("SANDBOX_TEST_IMAGE");
 
     /* One that was left by an earlier run is not changed: a copy has the probe in it. */
-    if (given && fixture_shell("mkdir -p %s/images && cp -a '%s' %s/images/base", fixture_root, given, fixture_root) != 0)
+    if (given && fixture_shell("mkdir -p %s/images && cp -a '%s' %s/images/base", fixture_root,
+                               given, fixture_root) != 0)
         fixture_skip("SANDBOX_TEST_IMAGE can't be copied");
-    if (!given &&
-        fixture_shell("i=%s/images/base; mkdir -p $i/bin $i/etc $i/root $i/lib64 && "
-                      "for p in dash cat ls sleep ln rm mkdir mkfifo mv chmod stat seq head tr wc touch setsid kill id readlink dd grep "
-                      "sort env true false nice chown; do f=$(command -v $p) || continue; case $f in /*) ;; *) f=/bin/$p;; esac; "
-                      "[ -x $f ] || continue; cp -L $f $i/bin/$p; ldd $f; done | grep -o '/[^ ]*' | sort -u | "
-                      "while read l; do mkdir -p $i${l%%/*}; cp -L $l $i$l; done; ln -sf dash $i/bin/sh; echo root:x:0:0::/root:/bin/sh >$i/etc/passwd",
-                      fixture_root) != 0)
+    if (!given && fixture_shell("i=%s/images/base; mkdir -p $i/bin $i/etc $i/root $i/lib64 && "
+                                "for p in dash cat ls sleep ln rm mkdir mkfifo mv chmod stat seq "
+                                "head tr wc touch setsid kill id readlink dd grep "
+                                "sort env true false nice chown; do f=$(command -v $p) || "
+                                "continue; case $f in /*) ;; *) f=/bin/$p;; esac; "
+                                "[ -x $f ] || continue; cp -L $f $i/bin/$p; ldd $f; done | grep -o "
+                                "'/[^ ]*' | sort -u | "
+                                "while read l; do mkdir -p $i${l%%/*}; cp -L $l $i$l; done; ln -sf "
+                                "dash $i/bin/sh; echo root:x:0:0::/root:/bin/sh >$i/etc/passwd",
+                                fixture_root) != 0)
         fixture_skip("no image can be made of this machine's programs");
-    if (fixture_shell("cp %s/tests/sandbox/probe %s/images/base/probe", fixture_build, fixture_root) != 0)
+    if (fixture_shell("cp %s/tests/sandbox/probe %s/images/base/probe", fixture_build,
+                      fixture_root) != 0)
         fixture_skip("the probe is not built");
 }
 
@@ -113,7 +119,8 @@ static inline bool fixture_start_supervisor(void)
             return false;
         if (stat(fixture_socket, &status) == 0) {
             link = sandbox_link_new(fixture_socket);
-            up = sandbox_status(link, "00000000-0000-4000-8000-000000000000", &arena, &answer, &fixture_error);
+            up = sandbox_status(link, "00000000-0000-4000-8000-000000000000", &arena, &answer,
+                                &fixture_error);
             sandbox_link_free(link);
             arena_done(&arena);
             if (up == 0)
@@ -146,7 +153,8 @@ static inline void fixture_open(void)
     if (fixture_start_supervisor())
         return;
     /* Only what the machine lacks excuses it. */
-    bool lacking = fixture_shell("grep -q -e 'Operation not permitted' -e 'Function not implemented' -e 'no cgroup controller' %s/log",
+    bool lacking = fixture_shell("grep -q -e 'Operation not permitted' -e 'Function not "
+                                 "implemented' -e 'no cgroup controller' %s/log",
                                  fixture_root) == 0;
     fixture_shell("cat %s/log; rm -rf %s", fixture_root, fixture_root);
     if (lacking)
@@ -169,14 +177,15 @@ static inline void fixture_close(void)
     fixture_shell("rm -rf %s", fixture_root);
 }
 
-/* --- calls that must succeed --------------------------------------------------------------------- */
+/* --- calls that must succeed ---------------------------------------------------------------------
+ */
 
 #define ck_done(call) ck_assert_msg((call) == 0, "%s: %s", #call, fixture_error.message)
-#define ck_refused(call, expected)                                                                 \
-    do {                                                                                           \
-        ck_assert_msg((call) == -1, "%s worked", #call);                                           \
-        ck_assert_msg(fixture_error.kind == (expected), "%s: %s: %s", #call, error_name(fixture_error.kind),   \
-                      fixture_error.message);                                                      \
+#define ck_refused(call, expected)                                            \
+    do {                                                                      \
+        ck_assert_msg((call) == -1, "%s worked", #call);                      \
+        ck_assert_msg(fixture_error.kind == (expected), "%s: %s: %s", #call,  \
+                      error_name(fixture_error.kind), fixture_error.message); \
     } while (0)
 
 static inline struct sandbox_link *fixture_connect(void)
@@ -235,23 +244,28 @@ static inline void outcome_done(struct outcome *outcome)
 }
 #define auto_outcome __attribute__((cleanup(outcome_done)))
 
-static const char *const fixture_environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/root"};
+static const char *const fixture_environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin",
+                                                  "HOME=/root"};
 
-static inline struct exec fixture_exec(const char *id, const char **argv, size_t argc, int64_t timeout_ms)
+static inline struct exec fixture_exec(const char *id, const char **argv, size_t argc,
+                                       int64_t timeout_ms)
 {
-    return (struct exec){.sandbox = id,
-                         .argv = {argv, argc},
-                         .environment = {(const char **)(uintptr_t)fixture_environment, COUNT(fixture_environment)},
-                         .directory = "/workspace",
-                         .timeout_ms = timeout_ms};
+    return (struct exec){
+        .sandbox = id,
+        .argv = {argv, argc},
+        .environment = {(const char **)(uintptr_t)fixture_environment, COUNT(fixture_environment)},
+        .directory = "/workspace",
+        .timeout_ms = timeout_ms};
 }
 
-static inline struct outcome fixture_argv(const char *id, const char **argv, size_t argc, int64_t timeout_ms)
+static inline struct outcome fixture_argv(const char *id, const char **argv, size_t argc,
+                                          int64_t timeout_ms)
 {
     struct outcome outcome = {0};
     struct exec exec = fixture_exec(id, argv, argc, timeout_ms);
 
-    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error));
+    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                         &outcome.result, &fixture_error));
     return outcome;
 }
 
@@ -273,8 +287,9 @@ static inline void ck_prints(const char *id, const char *command, const char *ex
 {
     auto_outcome struct outcome outcome = fixture_run(id, command, 20000);
 
-    ck_assert_msg(outcome.result.exit_code == 0, "%s: exit code %ld, %s%s", command, (long)outcome.result.exit_code,
-                  outcome_text(&outcome), outcome.errors.bytes.data ? outcome.errors.bytes.data : "");
+    ck_assert_msg(outcome.result.exit_code == 0, "%s: exit code %ld, %s%s", command,
+                  (long)outcome.result.exit_code, outcome_text(&outcome),
+                  outcome.errors.bytes.data ? outcome.errors.bytes.data : "");
     ck_assert_str_eq(outcome_text(&outcome), expected);
 }
 
@@ -308,12 +323,12 @@ static inline int fixture_count_processes(const char *word)
 }
 
 /* Wait until `condition` holds, at most so long. */
-#define ck_soon(condition, patience_ms)                                                            \
-    do {                                                                                           \
-        int64_t end_ = fixture_now_ms() + (patience_ms);                                           \
-        while (!(condition) && fixture_now_ms() < end_)                                            \
-            usleep(20000);                                                                         \
-        ck_assert_msg(condition, "%s", #condition);                                                \
+#define ck_soon(condition, patience_ms)                  \
+    do {                                                 \
+        int64_t end_ = fixture_now_ms() + (patience_ms); \
+        while (!(condition) && fixture_now_ms() < end_)  \
+            usleep(20000);                               \
+        ck_assert_msg(condition, "%s", #condition);      \
     } while (0)
 
 static inline int fixture_main(Suite *suite)

@@ -1,5 +1,5 @@
-/* Tries, inside a sandbox, what must not work there (and what must). `probe NAME`: 0 contained or fine, 1 not, 2 unknown name.
- * Static, so that it runs in any image. */
+/* Tries, inside a sandbox, what must not work there (and what must). `probe NAME`: 0 contained or
+ * fine, 1 not, 2 unknown name. Static, so that it runs in any image. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -77,7 +77,8 @@ static int must_die(void (*attempt)(void))
     return 1;
 }
 
-/* --- mounts and files ---------------------------------------------------------------------------- */
+/* --- mounts and files ----------------------------------------------------------------------------
+ */
 
 static int mount_tmpfs(void)
 {
@@ -102,8 +103,10 @@ static int mount_remount(void)
 
 static int mount_new_api(void)
 {
-    return FAILS(syscall(SYS_fsopen, "tmpfs", 0)) | FAILS(syscall(SYS_open_tree, AT_FDCWD, "/", 1)) |
-           FAILS(syscall(SYS_move_mount, -1, "", AT_FDCWD, "/mnt", 4)) | FAILS(syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, "", 0)) |
+    return FAILS(syscall(SYS_fsopen, "tmpfs", 0)) |
+           FAILS(syscall(SYS_open_tree, AT_FDCWD, "/", 1)) |
+           FAILS(syscall(SYS_move_mount, -1, "", AT_FDCWD, "/mnt", 4)) |
+           FAILS(syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, "", 0)) |
            FAILS(syscall(467 /* open_tree_attr */, AT_FDCWD, "/", 1, NULL, 0));
 }
 
@@ -120,18 +123,20 @@ static int change_root(void)
 
 static int make_device(void)
 {
-    return FAILS(mknod("/tmp/null", S_IFCHR | 0666, makedev(1, 3))) | FAILS(mknod("/workspace/disk", S_IFBLK | 0666, makedev(254, 0))) |
+    return FAILS(mknod("/tmp/null", S_IFCHR | 0666, makedev(1, 3))) |
+           FAILS(mknod("/workspace/disk", S_IFBLK | 0666, makedev(254, 0))) |
            FAILS(syscall(SYS_mknodat, AT_FDCWD, "/root/mem", S_IFCHR | 0666, makedev(1, 1)));
 }
 
 static int host_files(void)
 {
     return can_open("/proc/1/root/etc/shadow", O_RDONLY) | can_open("/proc/1/root", O_RDONLY) |
-           can_open("/proc/1/cwd", O_RDONLY) | can_open("/proc/1/exe", O_RDONLY) | can_open("/proc/1/mem", O_RDWR) |
-           can_open("/proc/1/environ", O_RDONLY) | can_open("/proc/1/maps", O_RDONLY) |
-           can_open("/proc/1/ns/mnt", O_RDONLY) | can_open("/proc/1/fd/3", O_RDWR) | can_open("/dev/vda", O_RDONLY) |
-           can_open("/dev/mem", O_RDONLY) | can_open("/dev/kmsg", O_RDONLY) | can_open("/dev/loop-control", O_RDONLY) |
-           can_open("/dev/fuse", O_RDWR);
+           can_open("/proc/1/cwd", O_RDONLY) | can_open("/proc/1/exe", O_RDONLY) |
+           can_open("/proc/1/mem", O_RDWR) | can_open("/proc/1/environ", O_RDONLY) |
+           can_open("/proc/1/maps", O_RDONLY) | can_open("/proc/1/ns/mnt", O_RDONLY) |
+           can_open("/proc/1/fd/3", O_RDWR) | can_open("/dev/vda", O_RDONLY) |
+           can_open("/dev/mem", O_RDONLY) | can_open("/dev/kmsg", O_RDONLY) |
+           can_open("/dev/loop-control", O_RDONLY) | can_open("/dev/fuse", O_RDWR);
 }
 
 static int own_program(void)
@@ -154,17 +159,22 @@ static int file_handles(void)
 
 static int kernel_switches(void)
 {
-    return can_open("/proc/sys/kernel/core_pattern", O_WRONLY) | can_open("/proc/sys/kernel/hostname", O_WRONLY) |
-           can_open("/proc/sys/user/max_user_namespaces", O_WRONLY) | can_open("/proc/sys/vm/drop_caches", O_WRONLY) |
-           can_open("/proc/sys/net/ipv4/ip_forward", O_WRONLY) | can_open("/proc/irq/default_smp_affinity", O_WRONLY) |
-           can_open("/sys/kernel/uevent_helper", O_WRONLY) | FAILS(mkdir("/sys/x", 0755)) | FAILS(mkdir("/dev/x", 0755)) |
-           FAILS(mkdir("/proc/x", 0755)) | FAILS(open("/dev/null2", O_CREAT | O_WRONLY, 0600));
+    return can_open("/proc/sys/kernel/core_pattern", O_WRONLY) |
+           can_open("/proc/sys/kernel/hostname", O_WRONLY) |
+           can_open("/proc/sys/user/max_user_namespaces", O_WRONLY) |
+           can_open("/proc/sys/vm/drop_caches", O_WRONLY) |
+           can_open("/proc/sys/net/ipv4/ip_forward", O_WRONLY) |
+           can_open("/proc/irq/default_smp_affinity", O_WRONLY) |
+           can_open("/sys/kernel/uevent_helper", O_WRONLY) | FAILS(mkdir("/sys/x", 0755)) |
+           FAILS(mkdir("/dev/x", 0755)) | FAILS(mkdir("/proc/x", 0755)) |
+           FAILS(open("/dev/null2", O_CREAT | O_WRONLY, 0600));
 }
 
 /* Masked files read as empty. */
 static int masked(void)
 {
-    static const char *const paths[] = {"/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/timer_list", "/proc/kmsg", "/proc/config.gz"};
+    static const char *const paths[] = {"/proc/kcore",      "/proc/kallsyms", "/proc/keys",
+                                        "/proc/timer_list", "/proc/kmsg",     "/proc/config.gz"};
     int wrong = 0;
     char byte;
 
@@ -210,11 +220,13 @@ static int host_paths(void)
     return wrong | FAILS(access("/sys/fs/cgroup/cgroup.procs", F_OK));
 }
 
-/* --- processes ----------------------------------------------------------------------------------- */
+/* --- processes -----------------------------------------------------------------------------------
+ */
 
 static int namespaces(void)
 {
-    static const int flags[] = {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP};
+    static const int flags[] = {CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID,   CLONE_NEWNET,
+                                CLONE_NEWIPC,  CLONE_NEWUTS, CLONE_NEWCGROUP};
     int wrong = FAILS(setns(open("/proc/self/ns/net", O_RDONLY), 0));
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
@@ -222,7 +234,8 @@ static int namespaces(void)
 
         wrong |= FAILS(unshare(flags[i]));
         for (int high = 0; high < 2; high++) {
-            pid = syscall(SYS_clone, (high ? HIGH_BITS : 0) | (unsigned)flags[i] | SIGCHLD, NULL, NULL, NULL, NULL);
+            pid = syscall(SYS_clone, (high ? HIGH_BITS : 0) | (unsigned)flags[i] | SIGCHLD, NULL,
+                          NULL, NULL, NULL);
             if (pid == 0)
                 _exit(0);
             wrong |= must_fail("clone into a namespace", pid);
@@ -249,9 +262,12 @@ static int trace_init(void)
     struct iovec own = {bytes, 8}, theirs = {(void *)0x400000, 8};
     int pidfd = (int)syscall(SYS_pidfd_open, 1, 0);
 
-    return FAILS(ptrace(PTRACE_ATTACH, 1, NULL, NULL)) | FAILS(ptrace((int)0x4206 /* SEIZE */, 1, NULL, NULL)) |
-           FAILS(process_vm_readv(1, &own, 1, &theirs, 1, 0)) | FAILS(process_vm_writev(1, &own, 1, &theirs, 1, 0)) |
-           FAILS(syscall(SYS_pidfd_getfd, pidfd, 3, 0)) | FAILS(prlimit(1, RLIMIT_NOFILE, &(struct rlimit){1, 1}, NULL));
+    return FAILS(ptrace(PTRACE_ATTACH, 1, NULL, NULL)) |
+           FAILS(ptrace((int)0x4206 /* SEIZE */, 1, NULL, NULL)) |
+           FAILS(process_vm_readv(1, &own, 1, &theirs, 1, 0)) |
+           FAILS(process_vm_writev(1, &own, 1, &theirs, 1, 0)) |
+           FAILS(syscall(SYS_pidfd_getfd, pidfd, 3, 0)) |
+           FAILS(prlimit(1, RLIMIT_NOFILE, &(struct rlimit){1, 1}, NULL));
 }
 
 static int kill_init(void)
@@ -270,7 +286,8 @@ static int priorities(void)
 
     return FAILS(write(fd, "-1000", 5)) | FAILS(setpriority(PRIO_PROCESS, 0, -20)) |
            FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &real)) |
-           (getrlimit(RLIMIT_CORE, &core) < 0 || core.rlim_max != 1) | FAILS(setrlimit(RLIMIT_CORE, &(struct rlimit){1 << 20, 1 << 20}));
+           (getrlimit(RLIMIT_CORE, &core) < 0 || core.rlim_max != 1) |
+           FAILS(setrlimit(RLIMIT_CORE, &(struct rlimit){1 << 20, 1 << 20}));
 }
 
 static int capabilities(void)
@@ -283,8 +300,8 @@ static int capabilities(void)
         uint32_t effective, permitted, inheritable;
     } all[2] = {{~0U, ~0U, 0}, {~0U, ~0U, 0}};
 
-    return FAILS(syscall(SYS_capset, &head, all)) |
-           (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1) | (prctl(PR_CAPBSET_READ, 21 /* SYS_ADMIN */) != 0);
+    return FAILS(syscall(SYS_capset, &head, all)) | (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1) |
+           (prctl(PR_CAPBSET_READ, 21 /* SYS_ADMIN */) != 0);
 }
 
 static void call_x32(void)
@@ -306,31 +323,38 @@ static int foreign_abis(void)
 
 static int forbidden_calls(void)
 {
-    union bpf_attr bpf = {.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1};
+    union bpf_attr bpf = {
+        .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1};
     unsigned char perf[128] = {0};
 
     perf[4] = sizeof(perf);
-    return FAILS(syscall(SYS_bpf, BPF_MAP_CREATE, &bpf, sizeof(bpf))) | FAILS(syscall(SYS_perf_event_open, perf, 0, -1, -1, 0)) |
-           FAILS(syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, -3, 0)) | FAILS(syscall(SYS_add_key, "user", "x", "y", 1, -3)) |
-           FAILS(syscall(SYS_userfaultfd, 1)) | FAILS(syscall(SYS_io_uring_setup, 1, perf)) | FAILS(syscall(SYS_kcmp, 1, 1, 0, 0, 0)) |
-           FAILS(syscall(SYS_init_module, "", 0, "")) | FAILS(syscall(SYS_kexec_load, 0, 0, NULL, 0)) |
-           FAILS(syscall(SYS_reboot, 0xfee1dead, 0x28121969, 0, NULL)) | FAILS(syscall(SYS_syslog, 2, perf, 10)) |
-           FAILS(syscall(SYS_swapon, "/x", 0)) | FAILS(syscall(SYS_iopl, 3)) | FAILS(syscall(SYS_acct, NULL)) |
-           FAILS(syscall(SYS_settimeofday, NULL, &(struct {
-               int a, b;
-           }){0, 0})) |
-           FAILS(sethostname("x", 1)) | FAILS(syscall(SYS_fanotify_init, 0, 0)) | FAILS(syscall(SYS_modify_ldt, 0, perf, 10)) |
-           FAILS(syscall(SYS_vhangup)) | FAILS(syscall(SYS_quotactl, 0, "/x", 0, NULL)) | FAILS(personality(0x0040000)) |
-           FAILS(syscall(SYS_process_madvise, -1, NULL, 0, 0, 0)) | FAILS(syscall(SYS_vmsplice, 1, NULL, 0, 0));
+    return FAILS(syscall(SYS_bpf, BPF_MAP_CREATE, &bpf, sizeof(bpf))) |
+           FAILS(syscall(SYS_perf_event_open, perf, 0, -1, -1, 0)) |
+           FAILS(syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, -3, 0)) |
+           FAILS(syscall(SYS_add_key, "user", "x", "y", 1, -3)) |
+           FAILS(syscall(SYS_userfaultfd, 1)) | FAILS(syscall(SYS_io_uring_setup, 1, perf)) |
+           FAILS(syscall(SYS_kcmp, 1, 1, 0, 0, 0)) | FAILS(syscall(SYS_init_module, "", 0, "")) |
+           FAILS(syscall(SYS_kexec_load, 0, 0, NULL, 0)) |
+           FAILS(syscall(SYS_reboot, 0xfee1dead, 0x28121969, 0, NULL)) |
+           FAILS(syscall(SYS_syslog, 2, perf, 10)) | FAILS(syscall(SYS_swapon, "/x", 0)) |
+           FAILS(syscall(SYS_iopl, 3)) | FAILS(syscall(SYS_acct, NULL)) |
+           FAILS(syscall(SYS_settimeofday, NULL, &(struct { int a, b; }){0, 0})) |
+           FAILS(sethostname("x", 1)) | FAILS(syscall(SYS_fanotify_init, 0, 0)) |
+           FAILS(syscall(SYS_modify_ldt, 0, perf, 10)) | FAILS(syscall(SYS_vhangup)) |
+           FAILS(syscall(SYS_quotactl, 0, "/x", 0, NULL)) | FAILS(personality(0x0040000)) |
+           FAILS(syscall(SYS_process_madvise, -1, NULL, 0, 0, 0)) |
+           FAILS(syscall(SYS_vmsplice, 1, NULL, 0, 0));
 }
 
-/* --- terminals and network ----------------------------------------------------------------------- */
+/* --- terminals and network -----------------------------------------------------------------------
+ */
 
 static int terminal_injection(void)
 {
     int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY), discipline = 3;
 
-    return WORKS(fd) | FAILS(ioctl(fd, TIOCSTI, "x")) | FAILS(syscall(SYS_ioctl, fd, HIGH_BITS | TIOCSTI, "x")) |
+    return WORKS(fd) | FAILS(ioctl(fd, TIOCSTI, "x")) |
+           FAILS(syscall(SYS_ioctl, fd, HIGH_BITS | TIOCSTI, "x")) |
            FAILS(ioctl(fd, TIOCLINUX, "x")) | FAILS(ioctl(fd, TIOCSETD, &discipline)) |
            FAILS(syscall(SYS_ioctl, fd, HIGH_BITS | TIOCSETD, &discipline));
 }
@@ -340,15 +364,20 @@ static int socket_families(void)
     int wrong = 0;
 
     for (int family = 0; family < 64; family++) {
-        bool allowed = family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
+        bool allowed =
+            family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
 
         for (int type = SOCK_STREAM; type <= SOCK_SEQPACKET && !allowed; type++)
-            wrong |= FAILS(socket(family, type, 0)) |
-                     must_fail("high bits", syscall(SYS_socket, HIGH_BITS | (unsigned)family, type, 0));
+            wrong |=
+                FAILS(socket(family, type, 0)) |
+                must_fail("high bits", syscall(SYS_socket, HIGH_BITS | (unsigned)family, type, 0));
     }
-    return wrong | FAILS(socket(AF_ALG, SOCK_SEQPACKET, 0)) | FAILS(socket(AF_INET, SOCK_RAW, IPPROTO_ICMP)) |
-           FAILS(socket(AF_INET6, SOCK_RAW, IPPROTO_RAW)) | FAILS(socket(AF_INET, SOCK_STREAM, 262 /* MPTCP */)) |
-           FAILS(socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP)) | FAILS(socket(AF_NETLINK, SOCK_RAW, 6 /* XFRM */)) |
+    return wrong | FAILS(socket(AF_ALG, SOCK_SEQPACKET, 0)) |
+           FAILS(socket(AF_INET, SOCK_RAW, IPPROTO_ICMP)) |
+           FAILS(socket(AF_INET6, SOCK_RAW, IPPROTO_RAW)) |
+           FAILS(socket(AF_INET, SOCK_STREAM, 262 /* MPTCP */)) |
+           FAILS(socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP)) |
+           FAILS(socket(AF_NETLINK, SOCK_RAW, 6 /* XFRM */)) |
            FAILS(socket(AF_NETLINK, SOCK_RAW, 12 /* NETFILTER */)) |
            must_fail("socketpair", socketpair(AF_TIPC, SOCK_STREAM, 0, (int[2]){0}));
 }
@@ -356,17 +385,20 @@ static int socket_families(void)
 static int network(void)
 {
     struct if_nameindex *all = if_nameindex();
-    struct sockaddr_in away = {.sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = inet_addr("1.1.1.1")};
+    struct sockaddr_in away = {
+        .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = inet_addr("1.1.1.1")};
     int wrong = 0, fd = socket(AF_INET, SOCK_DGRAM, 0);
 
     for (struct if_nameindex *at = all; at && at->if_index; at++)
-        if (strcmp(at->if_name, "lo") != 0 && strncmp(at->if_name, "tunl", 4) != 0 && strncmp(at->if_name, "sit", 3) != 0 &&
-            strncmp(at->if_name, "ip", 2) != 0 && strncmp(at->if_name, "gre", 3) != 0 && strncmp(at->if_name, "erspan", 6) != 0)
+        if (strcmp(at->if_name, "lo") != 0 && strncmp(at->if_name, "tunl", 4) != 0 &&
+            strncmp(at->if_name, "sit", 3) != 0 && strncmp(at->if_name, "ip", 2) != 0 &&
+            strncmp(at->if_name, "gre", 3) != 0 && strncmp(at->if_name, "erspan", 6) != 0)
             wrong |= printf("interface %s\n", at->if_name) > 0;
     return wrong | FAILS(connect(fd, (struct sockaddr *)&away, sizeof(away)));
 }
 
-/* --- what must work ------------------------------------------------------------------------------ */
+/* --- what must work ------------------------------------------------------------------------------
+ */
 
 static void *thread(void *data)
 {
@@ -375,22 +407,26 @@ static void *thread(void *data)
 
 static int everyday(void)
 {
-    struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(80), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in here = {
+        .sin_family = AF_INET, .sin_port = htons(80), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "/tmp/socket"};
-    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0), status;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0),
+        status;
     pthread_t other;
-    int wrong = WORKS(bind(listener, (struct sockaddr *)&here, sizeof(here))) | WORKS(listen(listener, 1)) |
-                WORKS(connect(client, (struct sockaddr *)&here, sizeof(here))) |
-                WORKS(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&name, sizeof(name))) |
-                WORKS(mkfifo("/tmp/fifo", 0600)) | WORKS(open("/workspace/file", O_CREAT | O_RDWR, 0600)) |
-                WORKS(open("/dev/shm/file", O_CREAT | O_RDWR, 0600)) | WORKS(open("/etc/file", O_CREAT | O_RDWR, 0600)) |
-                WORKS(write(open("/dev/null", O_WRONLY), "x", 1)) | WORKS(chown("/workspace/file", 1000, 1000)) |
-                WORKS(socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP)) | WORKS(socket(AF_NETLINK, SOCK_RAW, 0)) |
-                WORKS(syscall(SYS_memfd_create, "x", 0)) | WORKS(-pthread_create(&other, NULL, thread, NULL)) |
-                WORKS(syscall(SYS_openat2, AT_FDCWD, "/", &(struct {
-                    uint64_t a, b, c;
-                }){O_RDONLY, 0, 0},
-                              24));
+    int wrong =
+        WORKS(bind(listener, (struct sockaddr *)&here, sizeof(here))) | WORKS(listen(listener, 1)) |
+        WORKS(connect(client, (struct sockaddr *)&here, sizeof(here))) |
+        WORKS(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&name, sizeof(name))) |
+        WORKS(mkfifo("/tmp/fifo", 0600)) | WORKS(open("/workspace/file", O_CREAT | O_RDWR, 0600)) |
+        WORKS(open("/dev/shm/file", O_CREAT | O_RDWR, 0600)) |
+        WORKS(open("/etc/file", O_CREAT | O_RDWR, 0600)) |
+        WORKS(write(open("/dev/null", O_WRONLY), "x", 1)) |
+        WORKS(chown("/workspace/file", 1000, 1000)) |
+        WORKS(socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP)) | WORKS(socket(AF_NETLINK, SOCK_RAW, 0)) |
+        WORKS(syscall(SYS_memfd_create, "x", 0)) |
+        WORKS(-pthread_create(&other, NULL, thread, NULL)) |
+        WORKS(syscall(SYS_openat2, AT_FDCWD, "/", &(struct { uint64_t a, b, c; }){O_RDONLY, 0, 0},
+                      24));
     pid_t pid = fork();
 
     if (pid == 0)
@@ -400,7 +436,8 @@ static int everyday(void)
     if (pid == 0)
         for (;;)
             pause();
-    return wrong | status | WORKS(ptrace(PTRACE_ATTACH, pid, NULL, NULL)) | WORKS(kill(pid, SIGKILL));
+    return wrong | status | WORKS(ptrace(PTRACE_ATTACH, pid, NULL, NULL)) |
+           WORKS(kill(pid, SIGKILL));
 }
 
 static const struct {

@@ -2,10 +2,12 @@
 #include "tests/sandbox/fixture.h"
 
 static const char *const probes[] = {
-    "mount_tmpfs",    "mount_proc",      "mount_bind",  "mount_remount", "mount_new_api",      "umount_masks",    "change_root",
-    "make_device",    "host_files",      "own_program", "file_handles",  "kernel_switches",    "masked",          "descriptors",
-    "host_paths",     "namespaces",      "clone3_hidden", "trace_init",  "kill_init",          "priorities",      "capabilities",
-    "foreign_abis",   "forbidden_calls", "terminal_injection", "socket_families", "network", "everyday",
+    "mount_tmpfs",  "mount_proc",      "mount_bind",      "mount_remount",      "mount_new_api",
+    "umount_masks", "change_root",     "make_device",     "host_files",         "own_program",
+    "file_handles", "kernel_switches", "masked",          "descriptors",        "host_paths",
+    "namespaces",   "clone3_hidden",   "trace_init",      "kill_init",          "priorities",
+    "capabilities", "foreign_abis",    "forbidden_calls", "terminal_injection", "socket_families",
+    "network",      "everyday",
 };
 
 static void run_probe(const char *id, const char *name)
@@ -13,7 +15,8 @@ static void run_probe(const char *id, const char *name)
     const char *argv[] = {"/probe", name};
     auto_outcome struct outcome outcome = fixture_argv(id, argv, 2, 20000);
 
-    ck_assert_msg(outcome.result.exit_code == 0, "%s: exit code %ld: %s", name, (long)outcome.result.exit_code, outcome_text(&outcome));
+    ck_assert_msg(outcome.result.exit_code == 0, "%s: exit code %ld: %s", name,
+                  (long)outcome.result.exit_code, outcome_text(&outcome));
 }
 
 START_TEST(the_probe_is_contained)
@@ -48,7 +51,8 @@ START_TEST(no_process_of_the_host_is_seen_or_signalled)
     if (victim == 0)
         for (;;)
             pause();
-    snprintf(command, sizeof(command), "kill -9 %d 2>/dev/null; kill -9 -1 2>/dev/null; true", victim);
+    snprintf(command, sizeof(command), "kill -9 %d 2>/dev/null; kill -9 -1 2>/dev/null; true",
+             victim);
     outcome_done(&(struct outcome[]){fixture_run(id, command, 5000)}[0]);
     ck_assert_int_eq(kill(victim, 0), 0);
     ck_assert_int_eq(waitpid(victim, NULL, WNOHANG), 0);
@@ -69,7 +73,8 @@ START_TEST(memory_is_bounded)
     ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
     ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
     {
-        auto_outcome struct outcome outcome = fixture_run(id, "exec dd if=/dev/zero of=/dev/shm/fill bs=1M count=200 2>/dev/null", 30000);
+        auto_outcome struct outcome outcome = fixture_run(
+            id, "exec dd if=/dev/zero of=/dev/shm/fill bs=1M count=200 2>/dev/null", 30000);
 
         ck_assert_int_eq(outcome.result.exit_code, 137);
         ck_assert(outcome.result.oom_killed);
@@ -95,7 +100,8 @@ START_TEST(processes_are_bounded)
     ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
     ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
     /* A fork bomb; then the sandbox is ended, bomb and all. */
-    outcome_done(&(struct outcome[]){fixture_run(id, "f() { f | f & }; f 2>/dev/null; sleep 1", 3000)}[0]);
+    outcome_done(
+        &(struct outcome[]){fixture_run(id, "f() { f | f & }; f 2>/dev/null; sleep 1", 3000)}[0]);
     ck_assert_int_lt(fixture_count_processes("/bin/sh"), 200);
     int64_t before = fixture_now_ms();
     fixture_destroy(id);
@@ -107,7 +113,10 @@ START_TEST(temporary_files_are_bounded)
 {
     const char *id = fixture_running();
 
-    ck_prints(id, "dd if=/dev/zero of=/tmp/fill bs=1M count=100 2>/dev/null; test $? -ne 0 && stat -c %s /tmp/fill", "33554432\n");
+    ck_prints(id,
+              "dd if=/dev/zero of=/tmp/fill bs=1M count=100 2>/dev/null; test $? -ne 0 && stat -c "
+              "%s /tmp/fill",
+              "33554432\n");
     fixture_destroy(id);
 }
 END_TEST
@@ -119,7 +128,9 @@ START_TEST(two_sandboxes_have_different_users)
     auto_outcome struct outcome second = fixture_run(two, "cat /proc/self/uid_map", 5000);
 
     ck_assert_str_ne(outcome_text(&first), outcome_text(&second));
-    ck_assert_msg(!strstr(outcome_text(&first), " 0 65536\n") && strstr(outcome_text(&first), " 65536\n"), "%s", outcome_text(&first));
+    ck_assert_msg(!strstr(outcome_text(&first), " 0 65536\n") &&
+                      strstr(outcome_text(&first), " 65536\n"),
+                  "%s", outcome_text(&first));
     fixture_destroy(one);
     fixture_destroy(two);
 }
@@ -133,13 +144,17 @@ START_TEST(an_image_full_of_links_harms_nobody)
 
     /* Where something is mounted or written during the start the image has links to the host. */
     snprintf(canary, sizeof(canary), "%s/canary", fixture_root);
-    fixture_shell("i=%s/images/evil$$; rm -rf $i; mkdir -p $i/etc %s && echo untouched >%s/resolv.conf && ln -s %s/resolv.conf $i/etc/resolv.conf && "
+    fixture_shell("i=%s/images/evil$$; rm -rf $i; mkdir -p $i/etc %s && echo untouched "
+                  ">%s/resolv.conf && ln -s %s/resolv.conf $i/etc/resolv.conf && "
                   "ln -s %s $i/dev && mv $i %s/images/evil",
                   fixture_root, canary, canary, canary, canary, fixture_root);
     start.image = "evil";
     ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
     ck_refused(sandbox_start(fixture_connect(), &start, &fixture_error), ERR_INTERNAL);
-    ck_assert_int_eq(fixture_shell("test \"$(ls %s)\" = resolv.conf && grep -q untouched %s/resolv.conf", canary, canary), 0);
+    ck_assert_int_eq(
+        fixture_shell("test \"$(ls %s)\" = resolv.conf && grep -q untouched %s/resolv.conf", canary,
+                      canary),
+        0);
     fixture_destroy(id);
 }
 END_TEST

@@ -36,7 +36,12 @@ END_TEST
 static const struct {
     const char *program;
     int exit_code;
-} programs[] = {{"no-such-program", 127}, {"/no/such/program", 127}, {"/etc/passwd", 126}, {"/etc", 126}, {"true", 0}, {"/bin/true", 0}};
+} programs[] = {{"no-such-program", 127},
+                {"/no/such/program", 127},
+                {"/etc/passwd", 126},
+                {"/etc", 126},
+                {"true", 0},
+                {"/bin/true", 0}};
 
 START_TEST(a_program_is_found_as_a_shell_finds_it)
 {
@@ -50,40 +55,47 @@ END_TEST
 
 START_TEST(standard_input_is_empty)
 {
-    ck_prints(shared, "cat; wc -c; read x; echo read=$?; test -t 0 || echo no terminal", "0\nread=1\nno terminal\n");
+    ck_prints(shared, "cat; wc -c; read x; echo read=$?; test -t 0 || echo no terminal",
+              "0\nread=1\nno terminal\n");
 }
 END_TEST
 
 START_TEST(directory_and_environment_are_those_of_the_request)
 {
-    const char *argv[] = {"/bin/sh", "-c", "pwd; env | sort"}, *environment[] = {"PATH=/bin:/usr/bin", "A=v a l", "EMPTY="};
+    const char *argv[] = {"/bin/sh", "-c", "pwd; env | sort"},
+               *environment[] = {"PATH=/bin:/usr/bin", "A=v a l", "EMPTY="};
     struct exec exec = fixture_exec(shared, argv, 3, 5000);
     auto_outcome struct outcome outcome = {0};
 
     exec.environment = (struct texts){environment, 3};
     exec.directory = "/etc";
-    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error));
-    ck_assert_str_eq(outcome_text(&outcome), "/etc\nA=v a l\nEMPTY=\nPATH=/bin:/usr/bin\nPWD=/etc\n");
+    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                         &outcome.result, &fixture_error));
+    ck_assert_str_eq(outcome_text(&outcome),
+                     "/etc\nA=v a l\nEMPTY=\nPATH=/bin:/usr/bin\nPWD=/etc\n");
 }
 END_TEST
 
 START_TEST(a_directory_that_is_none_is_told)
 {
     const char *argv[] = {"/bin/sh", "-c", "pwd"};
-    static const char *const wrong[] = {"/no/such", "/etc/passwd", "/proc/1/root", "/proc/self/fd/0"};
+    static const char *const wrong[] = {"/no/such", "/etc/passwd", "/proc/1/root",
+                                        "/proc/self/fd/0"};
 
     for (size_t i = 0; i < COUNT(wrong); i++) {
         struct exec exec = fixture_exec(shared, argv, 3, 5000);
         auto_outcome struct outcome outcome = {0};
 
         exec.directory = wrong[i];
-        ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error));
+        ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                             &outcome.result, &fixture_error));
         ck_assert_int_eq(outcome.result.exit_code, 126);
     }
     struct exec exec = fixture_exec(shared, argv, 3, 5000);
     auto_outcome struct outcome outcome = {0};
     exec.directory = "relative";
-    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error),
+    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                            &outcome.result, &fixture_error),
                ERR_BAD_REQUEST);
 }
 END_TEST
@@ -96,8 +108,11 @@ START_TEST(a_timeout_ends_the_whole_tree_and_nothing_else)
     {
         int64_t before = fixture_now_ms();
         auto_outcome struct outcome outcome =
-            fixture_run(id, "trap '' TERM HUP INT; echo before; (sleep 6543.1 & sleep 6543.1) & setsid sleep 6543.1 & "
-                            "setsid sh -c '(sleep 6543.1 &)'; sleep 6543.1", 700);
+            fixture_run(id,
+                        "trap '' TERM HUP INT; echo before; (sleep 6543.1 & sleep 6543.1) & setsid "
+                        "sleep 6543.1 & "
+                        "setsid sh -c '(sleep 6543.1 &)'; sleep 6543.1",
+                        700);
 
         ck_assert_int_lt(fixture_now_ms() - before, 2700);
         ck_assert_int_eq(outcome.result.exit_code, 124);
@@ -129,7 +144,8 @@ START_TEST(a_cancelled_command_ends_with_its_tree)
         _exit(0); /* hangs up */
     }
     close(ends[1]);
-    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, ends[0], &outcome.out, &outcome.errors, &outcome.result, &fixture_error),
+    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, ends[0], &outcome.out, &outcome.errors,
+                            &outcome.result, &fixture_error),
                ERR_TIMEOUT);
     ck_assert_str_eq(outcome_text(&outcome), "begun\n");
     waitpid(canceller, NULL, 0);
@@ -142,8 +158,9 @@ END_TEST
 START_TEST(background_children_do_not_hold_the_answer_and_live_on)
 {
     int64_t before = fixture_now_ms();
-    auto_outcome struct outcome outcome =
-        fixture_run(shared, "(while :; do echo still here; sleep 0.05; done) & sleep 3456.7 & echo started", 20000);
+    auto_outcome struct outcome outcome = fixture_run(
+        shared, "(while :; do echo still here; sleep 0.05; done) & sleep 3456.7 & echo started",
+        20000);
 
     ck_assert_int_lt(fixture_now_ms() - before, 2000);
     ck_assert_int_eq(outcome.result.exit_code, 0);
@@ -151,7 +168,10 @@ START_TEST(background_children_do_not_hold_the_answer_and_live_on)
     usleep(300000);
     /* The one that goes on writing has not met a closed pipe. */
     ck_assert_int_eq(fixture_count_processes("3456.7"), 1);
-    ck_prints(shared, "n=0; for p in /proc/[0-9]*; do grep -q 'still here' $p/cmdline 2>/dev/null && n=$((n+1)); done; test $n -ge 1 && echo writes", "writes\n");
+    ck_prints(shared,
+              "n=0; for p in /proc/[0-9]*; do grep -q 'still here' $p/cmdline 2>/dev/null && "
+              "n=$((n+1)); done; test $n -ge 1 && echo writes",
+              "writes\n");
     ck_prints(shared, "kill -9 -1; echo survived the others", "survived the others\n");
     ck_soon(fixture_count_processes("3456.7") == 0, 2000);
 }
@@ -166,7 +186,8 @@ START_TEST(killing_everything_inside_is_survived)
     /* The monitor alone: the command goes on, and its timeout holds. */
     {
         int64_t before = fixture_now_ms();
-        auto_outcome struct outcome outcome = fixture_run(id, "kill -9 $PPID; echo alone; sleep 7654.3", 500);
+        auto_outcome struct outcome outcome =
+            fixture_run(id, "kill -9 $PPID; echo alone; sleep 7654.3", 500);
 
         ck_assert_int_eq(outcome.result.exit_code, 124);
         ck_assert_int_lt(fixture_now_ms() - before, 2500);
@@ -184,7 +205,8 @@ START_TEST(a_flood_is_cut_and_counted)
     struct exec exec = fixture_exec(shared, argv, 3, 30000);
     auto_outcome struct outcome outcome = {0};
 
-    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error));
+    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                         &outcome.result, &fixture_error));
     ck_assert_int_eq(outcome.result.exit_code, 0);
     ck_assert_uint_eq(outcome.out.bytes.length, KEEP);
     ck_assert_int_eq(outcome.out.total, 30000000);
@@ -246,8 +268,10 @@ END_TEST
 
 START_TEST(orphans_are_reaped)
 {
-    ck_prints(shared, "i=0; while [ $i -lt 200 ]; do (true &); i=$((i+1)); done; sleep 0.5; n=0; "
-                      "for s in /proc/[0-9]*/stat; do read a b c d <$s && test \"$c\" = Z && n=$((n+1)); done 2>/dev/null; test $n -lt 3 && echo few",
+    ck_prints(shared,
+              "i=0; while [ $i -lt 200 ]; do (true &); i=$((i+1)); done; sleep 0.5; n=0; "
+              "for s in /proc/[0-9]*/stat; do read a b c d <$s && test \"$c\" = Z && n=$((n+1)); "
+              "done 2>/dev/null; test $n -lt 3 && echo few",
               "few\n");
 }
 END_TEST
@@ -267,7 +291,8 @@ START_TEST(stop_ends_a_command_with_an_answer)
     struct exec exec = fixture_exec(id, argv, 3, 60000);
     auto_outcome struct outcome outcome = {0};
     int64_t before = fixture_now_ms();
-    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error),
+    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                            &outcome.result, &fixture_error),
                ERR_CONFLICT);
     ck_assert_int_lt(fixture_now_ms() - before, 3000);
     int status;

@@ -56,7 +56,8 @@ START_TEST(a_file_is_written_whole_and_read_on_both_sides)
     ck_done(put("a/b/c.txt", "hello"));
     ck_done(get("a/b/c.txt", content));
     ck_assert_str_eq(content, "hello");
-    ck_prints(id, "cat a/b/c.txt; stat -c ' %a %u %g' a/b/c.txt a a/b", "hello 644 0 0\n 755 0 0\n 755 0 0\n");
+    ck_prints(id, "cat a/b/c.txt; stat -c ' %a %u %g' a/b/c.txt a a/b",
+              "hello 644 0 0\n 755 0 0\n 755 0 0\n");
     ck_done(put("a/b/c.txt", "other"));
     ck_prints(id, "cat a/b/c.txt", "other");
     shell("echo -n inside > from-inside");
@@ -109,7 +110,8 @@ START_TEST(a_bad_path_is_refused_at_once)
     char content[CONTENT_MAX];
     int64_t before;
 
-    shell("ln -s / absolute; ln -s ../../../../../.. relative; ln -s /etc/shadow to-shadow; ln -s .. up; ln -s /proc/self/root proc-root; "
+    shell("ln -s / absolute; ln -s ../../../../../.. relative; ln -s /etc/shadow to-shadow; ln -s "
+          ".. up; ln -s /proc/self/root proc-root; "
           "ln -s loop loop; mkfifo fifo; mkdir dir; echo x > file; ln -s nowhere dangling");
     before = fixture_now_ms();
     ck_refused(get(bad_paths[_i].path, content), bad_paths[_i].kind);
@@ -117,13 +119,17 @@ START_TEST(a_bad_path_is_refused_at_once)
 }
 END_TEST
 
-static const char *const bad_targets[] = {"/abs", "../x", "absolute/x", "relative/tmp/x", "up/x", "proc-root/x", "loop/x", "file/x", "dir", ".", "a/../b"};
+static const char *const bad_targets[] = {"/abs", "../x",        "absolute/x", "relative/tmp/x",
+                                          "up/x", "proc-root/x", "loop/x",     "file/x",
+                                          "dir",  ".",           "a/../b"};
 
 START_TEST(nothing_is_written_outside)
 {
-    shell("ln -s / absolute; ln -s ../../../../../.. relative; ln -s .. up; ln -s /proc/self/root proc-root; ln -s loop loop; mkdir dir; echo x > file");
+    shell("ln -s / absolute; ln -s ../../../../../.. relative; ln -s .. up; ln -s /proc/self/root "
+          "proc-root; ln -s loop loop; mkdir dir; echo x > file");
     ck_assert_int_eq(put(bad_targets[_i], "x"), -1);
-    ck_assert_msg(fixture_error.kind == ERR_BAD_REQUEST || fixture_error.kind == ERR_NOT_FOUND, "%s", fixture_error.message);
+    ck_assert_msg(fixture_error.kind == ERR_BAD_REQUEST || fixture_error.kind == ERR_NOT_FOUND,
+                  "%s", fixture_error.message);
     ck_assert_int_eq(access("/x", F_OK), -1);
     ck_prints(id, "test ! -e /x && test ! -e /tmp/x && echo none", "none\n");
 }
@@ -163,8 +169,10 @@ START_TEST(every_name_is_listed)
     struct file_entry *entries;
     size_t count, seen = 0;
 
-    shell("touch -- \"$(printf 'new\\nline')\" \"$(printf 'esc\\033')\" \"$(printf 'bad\\377utf')\" ' ' '-rf'; mkdir .hidden; ln -s /etc link; "
-          "mkfifo fifo; n=; i=0; while [ $i -lt 255 ]; do n=x$n; i=$((i+1)); done; touch $n; chmod 640 ./-rf");
+    shell("touch -- \"$(printf 'new\\nline')\" \"$(printf 'esc\\033')\" \"$(printf "
+          "'bad\\377utf')\" ' ' '-rf'; mkdir .hidden; ln -s /etc link; "
+          "mkfifo fifo; n=; i=0; while [ $i -lt 255 ]; do n=x$n; i=$((i+1)); done; touch $n; chmod "
+          "640 ./-rf");
     entries = list(".", &arena, &count);
     ck_assert_uint_eq(count, 9);
     for (size_t i = 0; i < count; i++) {
@@ -182,7 +190,9 @@ START_TEST(every_name_is_listed)
     ck_assert_uint_eq(count, 1);
     ck_assert_str_eq(entries[0].name, ".");
     ck_assert(S_ISLNK(entries[0].mode));
-    ck_refused(sandbox_file_list(fixture_connect(), id, "missing", &arena, &entries, &count, &fixture_error), ERR_NOT_FOUND);
+    ck_refused(sandbox_file_list(fixture_connect(), id, "missing", &arena, &entries, &count,
+                                 &fixture_error),
+               ERR_NOT_FOUND);
     entries = list(".hidden", &arena, &count);
     ck_assert_uint_eq(count, 0);
 }
@@ -193,7 +203,8 @@ START_TEST(a_large_folder_is_listed)
     auto_arena struct arena arena = {0};
     size_t count;
 
-    shell("mkdir many; cd many; seq 1 5000 | while read n; do : > file-with-a-rather-long-name-$n; done");
+    shell("mkdir many; cd many; seq 1 5000 | while read n; do : > file-with-a-rather-long-name-$n; "
+          "done");
     list("many", &arena, &count);
     ck_assert_uint_eq(count, 5000);
 }
@@ -203,7 +214,8 @@ START_TEST(removing_is_exact)
 {
     struct sandbox_link *link = fixture_connect();
 
-    shell("mkdir -p full/a/b empty locked/in; touch full/a/f locked/in/f keep; ln -s keep link; mkfifo fifo; chmod 000 locked/in locked; "
+    shell("mkdir -p full/a/b empty locked/in; touch full/a/f locked/in/f keep; ln -s keep link; "
+          "mkfifo fifo; chmod 000 locked/in locked; "
           "chown -R 1000:1000 locked 2>/dev/null; true");
     ck_refused(sandbox_file_remove(link, id, "full", false, &fixture_error), ERR_CONFLICT);
     ck_done(sandbox_file_remove(link, id, "empty", false, &fixture_error));
@@ -235,15 +247,20 @@ START_TEST(folders_are_made_with_their_parents)
     ck_done(sandbox_directory_make(fixture_connect(), id, "a/b/c", &fixture_error));
     ck_done(sandbox_directory_make(fixture_connect(), id, "a/b/c", &fixture_error));
     shell("touch file; ln -s / out");
-    ck_refused(sandbox_directory_make(fixture_connect(), id, "file", &fixture_error), ERR_BAD_REQUEST);
-    ck_refused(sandbox_directory_make(fixture_connect(), id, "file/x", &fixture_error), ERR_BAD_REQUEST);
-    ck_refused(sandbox_directory_make(fixture_connect(), id, "out/x", &fixture_error), ERR_BAD_REQUEST);
-    ck_refused(sandbox_directory_make(fixture_connect(), id, "../x", &fixture_error), ERR_BAD_REQUEST);
+    ck_refused(sandbox_directory_make(fixture_connect(), id, "file", &fixture_error),
+               ERR_BAD_REQUEST);
+    ck_refused(sandbox_directory_make(fixture_connect(), id, "file/x", &fixture_error),
+               ERR_BAD_REQUEST);
+    ck_refused(sandbox_directory_make(fixture_connect(), id, "out/x", &fixture_error),
+               ERR_BAD_REQUEST);
+    ck_refused(sandbox_directory_make(fixture_connect(), id, "../x", &fixture_error),
+               ERR_BAD_REQUEST);
     ck_prints(id, "stat -c '%a %u' a/b/c", "755 0\n");
 }
 END_TEST
 
-/* A tenant that exchanges a folder for a link to the outside as fast as it can, while files are written and read through it. */
+/* A tenant that exchanges a folder for a link to the outside as fast as it can, while files are
+ * written and read through it. */
 START_TEST(a_race_with_links_leads_nowhere)
 {
     char canary[128], content[CONTENT_MAX];
@@ -254,7 +271,8 @@ START_TEST(a_race_with_links_leads_nowhere)
     ck_assert_int_eq(fixture_shell("mkdir -p %s && echo untouched > %s/file", canary, canary), 0);
     char command[512];
     snprintf(command, sizeof(command),
-             "mkdir real; ln -s ../../../../../../../../..%s evil; (while :; do mv -T real d 2>/dev/null; mv -T d real 2>/dev/null; mv -T evil d 2>/dev/null; "
+             "mkdir real; ln -s ../../../../../../../../..%s evil; (while :; do mv -T real d "
+             "2>/dev/null; mv -T d real 2>/dev/null; mv -T evil d 2>/dev/null; "
              "mv -T d evil 2>/dev/null; done) >/dev/null 2>&1 &",
              canary);
     outcome_done(&(struct outcome[]){fixture_run(id, command, 5000)}[0]);
@@ -267,7 +285,9 @@ START_TEST(a_race_with_links_leads_nowhere)
         sandbox_file_remove(fixture_connect(), id, "d/sub", true, &fixture_error);
     }
     ck_assert_int_gt(written, 0);
-    ck_assert_int_eq(fixture_shell("test \"$(ls -A %s)\" = file && grep -qx untouched %s/file", canary, canary), 0);
+    ck_assert_int_eq(
+        fixture_shell("test \"$(ls -A %s)\" = file && grep -qx untouched %s/file", canary, canary),
+        0);
 }
 END_TEST
 

@@ -90,7 +90,8 @@ START_TEST(all_are_listed)
 }
 END_TEST
 
-/* Counts of what the host would keep: mounts, cgroups, network namespaces' processes, folders, the supervisor's descriptors. */
+/* Counts of what the host would keep: mounts, cgroups, network namespaces' processes, folders, the
+ * supervisor's descriptors. */
 struct traces {
     int mounts, cgroups, folders, descriptors, processes;
 };
@@ -117,10 +118,14 @@ static struct traces count_traces(void)
     snprintf(pid, sizeof(pid), "%d", fixture_supervisor);
     return (struct traces){
         .mounts = count_lines("wc -l < /proc/self/mounts%s", ""),
-        .cgroups = count_lines("cut -d' ' -f3 %s/state/cgroups | while read d; do find $d -type d; done | wc -l", fixture_root),
+        .cgroups = count_lines(
+            "cut -d' ' -f3 %s/state/cgroups | while read d; do find $d -type d; done | wc -l",
+            fixture_root),
         .folders = count_lines("find %s/state/sandboxes | wc -l", fixture_root),
         .descriptors = count_lines("ls /proc/%s/fd | wc -l", pid),
-        .processes = count_lines("ls -d /proc/[0-9]* | while read p; do grep -l '^PPid:.%s$' $p/status 2>/dev/null; done | wc -l", pid),
+        .processes = count_lines("ls -d /proc/[0-9]* | while read p; do grep -l '^PPid:.%s$' "
+                                 "$p/status 2>/dev/null; done | wc -l",
+                                 pid),
     };
 }
 
@@ -155,7 +160,8 @@ START_TEST(an_end_from_within_is_noticed)
     ck_assert_int_gt(init, 1);
     kill(init, SIGKILL);
     ck_soon(state_of(id) == SANDBOX_STOPPED, 3000);
-    ck_done(sandbox_start(fixture_connect(), &(struct start[]){fixture_start(id)}[0], &fixture_error));
+    ck_done(
+        sandbox_start(fixture_connect(), &(struct start[]){fixture_start(id)}[0], &fixture_error));
     ck_prints(id, "echo again", "again\n");
     fixture_destroy(id);
 }
@@ -166,9 +172,12 @@ START_TEST(a_stop_storm_ends_in_time)
     const char *id = fixture_running();
     int64_t before;
 
-    outcome_done(&(struct outcome[]){fixture_run(id, "trap '' TERM; i=0; while [ $i -lt 60 ]; do (kill -STOP $$; sleep 1000) & setsid sleep 1000 & i=$((i+1)); done; "
-                                                     "mkfifo f; cat f & kill -CONT $$",
-                                                 3000)}[0]);
+    outcome_done(
+        &(struct outcome[]){fixture_run(id,
+                                        "trap '' TERM; i=0; while [ $i -lt 60 ]; do (kill -STOP "
+                                        "$$; sleep 1000) & setsid sleep 1000 & i=$((i+1)); done; "
+                                        "mkfifo f; cat f & kill -CONT $$",
+                                        3000)}[0]);
     before = fixture_now_ms();
     ck_done(sandbox_stop(fixture_connect(), id, &fixture_error));
     ck_assert_int_lt(fixture_now_ms() - before, 5000);
@@ -176,7 +185,8 @@ START_TEST(a_stop_storm_ends_in_time)
 }
 END_TEST
 
-/* --- the supervisor dies ------------------------------------------------------------------------- */
+/* --- the supervisor dies -------------------------------------------------------------------------
+ */
 
 START_TEST(a_killed_supervisor_finds_its_sandboxes)
 {
@@ -188,7 +198,8 @@ START_TEST(a_killed_supervisor_finds_its_sandboxes)
     for (size_t i = 0; i < COUNT(ids); i++) {
         ids[i] = fixture_running();
         boot_of(ids[i], boots[i]);
-        ck_prints(ids[i], "echo kept > /root/file; (sleep 1234.5 >/dev/null 2>&1 &); echo ok", "ok\n");
+        ck_prints(ids[i], "echo kept > /root/file; (sleep 1234.5 >/dev/null 2>&1 &); echo ok",
+                  "ok\n");
     }
     /* One more whose init ends while nobody looks, and something half-made. */
     const char *dead = fixture_running();
@@ -229,7 +240,8 @@ START_TEST(a_command_in_flight_ends_with_its_asker)
         struct exec exec = fixture_exec(id, argv, 3, 60000);
         struct outcome outcome = {0};
 
-        _exit(sandbox_exec(own, &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result, &fixture_error) != -1 ||
+        _exit(sandbox_exec(own, &exec, KEEP, -1, &outcome.out, &outcome.errors, &outcome.result,
+                           &fixture_error) != -1 ||
               fixture_error.kind != ERR_UNAVAILABLE);
     }
     ck_soon(fixture_count_processes("1212.3") >= 2, 5000);
@@ -276,7 +288,10 @@ START_TEST(a_kill_at_any_moment_leaves_nothing)
         for (size_t i = 0; i < count; i++)
             ck_done(sandbox_destroy(fixture_connect(), entries[i].sandbox, &fixture_error));
         ck_assert_int_eq(count_lines("ls -A %s/state/sandboxes | wc -l", fixture_root), 0);
-        ck_assert_int_eq(count_lines("cut -d' ' -f3 %s/state/cgroups | while read d; do find $d -mindepth 1 -type d; done | wc -l", fixture_root), 0);
+        ck_assert_int_eq(count_lines("cut -d' ' -f3 %s/state/cgroups | while read d; do find $d "
+                                     "-mindepth 1 -type d; done | wc -l",
+                                     fixture_root),
+                         0);
         /* A cgroup that could be removed had no process. */
     }
 }
@@ -293,7 +308,8 @@ START_TEST(an_orderly_end_leaves_them_running_or_stops_them)
     setenv("STOP_ON_EXIT", "0", 1);
     ck_assert(fixture_start_supervisor());
     ck_assert_int_eq(state_of(id), SANDBOX_STOPPED);
-    ck_done(sandbox_start(fixture_connect(), &(struct start[]){fixture_start(id)}[0], &fixture_error));
+    ck_done(
+        sandbox_start(fixture_connect(), &(struct start[]){fixture_start(id)}[0], &fixture_error));
     ck_prints(id, "(sleep 1313.1 >/dev/null 2>&1 &); echo ok", "ok\n");
     fixture_stop_supervisor(SIGTERM);
     ck_assert_int_eq(fixture_count_processes("1313.1"), 1);

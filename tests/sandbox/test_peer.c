@@ -51,7 +51,8 @@ static int still_serves(void)
 {
     const char *id = fixture_id();
 
-    return sandbox_create(fixture_connect(), id, &fixture_error) == 0 && sandbox_destroy(fixture_connect(), id, &fixture_error) == 0;
+    return sandbox_create(fixture_connect(), id, &fixture_error) == 0 &&
+           sandbox_destroy(fixture_connect(), id, &fixture_error) == 0;
 }
 
 static const char *const bad_ids[] = {
@@ -86,7 +87,8 @@ START_TEST(a_packet_that_means_nothing_is_answered)
         unsigned char garbage[64];
 
         memset(garbage, (int)(type * 37), sizeof(garbage));
-        ck_assert_int_eq(wire_send(fd, &header, garbage, type % sizeof(garbage), NULL, 0, &error), 0);
+        ck_assert_int_eq(wire_send(fd, &header, garbage, type % sizeof(garbage), NULL, 0, &error),
+                         0);
         ck_assert_int_eq(answer_of(fd), ERR_BAD_REQUEST);
     }
     ck_assert(still_serves());
@@ -121,7 +123,9 @@ static void send_many(int fd, int count)
     char bytes[16] = {0};
     char space[CMSG_SPACE(sizeof(fds))] = {0};
     struct iovec vector = {.iov_base = bytes, .iov_len = sizeof(bytes)};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = space,
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = space,
                              .msg_controllen = CMSG_SPACE((size_t)count * sizeof(int))};
     struct cmsghdr *part = CMSG_FIRSTHDR(&message);
 
@@ -177,8 +181,10 @@ START_TEST(a_command_is_given_pipes_only)
     auto_buffer struct buffer body = {0};
     struct wire_header header = {.type = MESSAGE_exec};
     auto_close int fd = connect_raw();
-    auto_close int place = open("/", O_PATH | O_DIRECTORY), folder = open("/", O_RDONLY | O_DIRECTORY);
-    auto_close int file = open("/etc/passwd", O_RDONLY), zero = open("/dev/zero", O_RDWR), null = open("/dev/null", O_RDWR);
+    auto_close int place = open("/", O_PATH | O_DIRECTORY),
+                   folder = open("/", O_RDONLY | O_DIRECTORY);
+    auto_close int file = open("/etc/passwd", O_RDONLY), zero = open("/dev/zero", O_RDWR),
+                   null = open("/dev/null", O_RDWR);
     auto_close int path_pipe = -1;
     int pipe_ends[2], before = descriptors_open();
     struct error error;
@@ -188,9 +194,10 @@ START_TEST(a_command_is_given_pipes_only)
     snprintf(name, sizeof(name), "/proc/self/fd/%d", pipe_ends[0]);
     path_pipe = open(name, O_PATH);
     ck_assert_int_eq(wire_encode(&schema_exec, &exec, &body, &error), 0);
-    const int bad[][3] = {{place, null, null},        {folder, null, null},       {file, null, null},      {null, zero, null},
-                          {null, null, place},        {path_pipe, null, null},    {pipe_ends[1], null, null}, {null, pipe_ends[0], null},
-                          {null, null, file}};
+    const int bad[][3] = {
+        {place, null, null},        {folder, null, null},       {file, null, null},
+        {null, zero, null},         {null, null, place},        {path_pipe, null, null},
+        {pipe_ends[1], null, null}, {null, pipe_ends[0], null}, {null, null, file}};
     for (size_t i = 0; i < COUNT(bad); i++) {
         ck_assert_int_eq(wire_send(fd, &header, body.data, body.length, bad[i], 3, &error), 0);
         ck_assert_int_eq(answer_of(fd), ERR_BAD_REQUEST);
@@ -215,7 +222,8 @@ START_TEST(requests_sent_ahead_are_done_in_order)
         auto_buffer struct buffer body = {0};
         struct wire_header header = {.type = i % 2 ? MESSAGE_destroy : MESSAGE_create, .serial = i};
 
-        ck_assert_int_eq(wire_encode(&schema_create, &(struct create){.sandbox = id}, &body, &error), 0);
+        ck_assert_int_eq(
+            wire_encode(&schema_create, &(struct create){.sandbox = id}, &body, &error), 0);
         ck_assert_int_eq(wire_send(fd, &header, body.data, body.length, NULL, 0, &error), 0);
     }
     for (uint64_t i = 0; i < 20; i++) {
@@ -262,7 +270,8 @@ START_TEST(another_user_is_hung_up_on)
 
         if (setgid(12345) < 0 || setuid(12345) < 0)
             _exit(2);
-        _exit(sandbox_create(own, fixture_id(), &fixture_error) != -1 || fixture_error.kind != ERR_UNAVAILABLE);
+        _exit(sandbox_create(own, fixture_id(), &fixture_error) != -1 ||
+              fixture_error.kind != ERR_UNAVAILABLE);
     }
     waitpid(pid, &status, 0);
     chmod(fixture_socket, 0660);
@@ -279,9 +288,14 @@ START_TEST(a_peer_that_reads_no_list_harms_nobody)
     struct error error;
     int ends[2];
 
-    ck_prints(id, "mkdir many; cd many; seq 1 5000 | while read n; do : > name-that-fills-the-pipe-$n; done; echo ok", "ok\n");
+    ck_prints(id,
+              "mkdir many; cd many; seq 1 5000 | while read n; do : > name-that-fills-the-pipe-$n; "
+              "done; echo ok",
+              "ok\n");
     ck_assert_int_eq(pipe(ends), 0);
-    ck_assert_int_eq(wire_encode(&schema_file_list, &(struct file_list){.sandbox = id, .path = "many"}, &body, &error), 0);
+    ck_assert_int_eq(wire_encode(&schema_file_list,
+                                 &(struct file_list){.sandbox = id, .path = "many"}, &body, &error),
+                     0);
     ck_assert_int_eq(wire_send(fd, &header, body.data, body.length, &ends[1], 1, &error), 0);
     usleep(200000);
     ck_prints(id, "echo served", "served\n");
