@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Memory and descriptors of every process stay flat over thousands of mixed requests: flat.py [--requests 2000] [--pid PID]
+
+Every thread of the workers is used once, then the same mix runs three times, and the first is the warm-up: pools and caches fill then. Flat
+means that from the second to the third no process has gained more than --descriptors descriptors or --kib of memory (PSS, so that pages
+shared after a fork count once).
+"""
+import argparse
+import os
+import sys
+import threading
+import time
+
+from project import Connection, Project, Refused, descriptors, memory, percentile, spread
+
+THREADS = 8
+
+
+class Mix:
+    """One thread's requests: reads, writes, refusals, commands, files, turns, sessions that come and go."""
+
+    def __init__(self, project: Project, agent: str, session: str, number: int):
+        self.connection, self.stranger = project.connect(), Connection(project.address, "ak_nobody-has-this-key")
+        self.agent, self.session, self.number = agent, session, number
+        self.path = f"/api/sessions/{session}"
+        self.times, self.wrong = [], []
+        often = [
+            ("GET", "/healthz", None, 200), ("GET", f"/api/agents/{agent}", None, 200), ("GET", "/api/sessions?limit=20", None, 200),
+            ("GET", self.path, None, 200), ("GET", f"{self.path}/events?limit=100", None, 200), ("GET", f"{self.path}/files?path=.", None, 200),
+            ("PATCH", self.path, {"title": f"flat {number}", "metadata": {"k": str(number)}}, 200),
+            ("POST", f"{self.path}/exec", {"command": "echo some output; echo and errors >&2"}, 200),
+            ("POST", f"{self.path}/exec", {"command": f"head -c 20000 /dev/zero >file-{number}"}, 200),
+            ("GET", f"{self.path}/files/content?path=file-{number}", None, (200, 404)),
+            ("GET", "/api/agents/no-such-agent", None, 404), ("POST", "/api/agents", {"slug": "UPPER"}, 422), ("GET", "/no/such/path", None, 404),
+            ("POST", f"{self.path}/messages", {"prompt": "$ echo a turn"}, (202, 409)), ("GET", "/api/me", None, 200),
+        ]
+        self.steps = [step for step in often for _ in range(2)]
+
+    def once(self, step, connection=None):
+        method, target, body, expected = step
+        began = time.monotonic()
+        try:
+            status, data = (connection or self.connection).request(method, target, body)
+        except OSError as error:
+            self.wrong.append(f"{method} {target}: {error}")
+            return
+        self.times.append(time.monotonic() - began)
+        if status not in (expected if isinstance(expected, tuple) else (expected,)):
+            self.wrong.append(f"{method} {target}: {status} {data[:200].decode(errors='replace')}")
+
+    def run(self, requests: int, project: Project):
+        done = 0
+        while done < requests:
+            for step in self.steps:
+                self.once(step)
+            self.once(("GET", "/api/auth/check", None, 401), self.stranger)
+            done += len(self.steps) + 1
+        try:
+            session = project.session(self.connection, self.agent)["id"]
+            self.connection.call("DELETE", f"/api/sessions/{session}")
+        except (Refused, OSError, SystemExit) as error:
+            self.wrong.append(f"a session that comes and goes: {error}")
+
+    def close(self):
+        self.connection.close()
+        self.stranger.close()
+
+
+def run_all(mixes, requests: int, project: Project):
+    threads = [threading.Thread(target=mix.run, args=(requests // len(mixes), project)) for mix in mixes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(2) # for what is let go a moment later
+
+
+def use_every_thread(project: Project, sessions):
+    """As many commands at once as there are threads, and some, since connections are not dealt out evenly."""
+    count = int(project.setting("WORKERS", "0") or 0) or os.cpu_count()
+    count = int(count * int(project.setting("WORKER_THREADS", "64")) * 1.25)
+
+    def use(number: int):
+        with project.connect() as connection:
+            connection.request("POST", f"/api/sessions/{sessions[number % len(sessions)]}/exec", {"command": "sleep 2"})
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def look(project: Project):
+    """pid → role, descriptors, bytes."""
+    return {pid: (role, descriptors(pid), memory(pid).get("Pss", 0)) for pid, role in project.everybody().items()}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--descriptors", type=int, default=8)
+    parser.add_argument("--kib", type=int, default=1536)
+    parser.add_argument("--pid", type=int, help="of container/run.sh, when SANDBOX_BASE_URL names a server")
+    options = parser.parse_args()
+    with Project(options.pid) as project, project.connect() as connection:
+        agent = project.agent(connection)["id"]
+        sessions = [project.session(connection, agent)["id"] for _ in range(THREADS)]
+        mixes = [Mix(project, agent, session, number) for number, session in enumerate(sessions)]
+        use_every_thread(project, sessions)
+        seen, rates = [], []
+        for _ in range(3):
+            began = time.monotonic()
+            run_all(mixes, options.requests, project)
+            rates.append(options.requests / (time.monotonic() - began - 2))
+            seen.append(look(project))
+        for mix in mixes:
+            mix.close()
+        for session in sessions:
+            connection.call("DELETE", f"/api/sessions/{session}")
+        connection.call("DELETE", f"/api/agents/{agent}")
+    wrong = [text for mix in mixes for text in mix.wrong]
+    print(f"{3 * options.requests} requests, {THREADS} at once, about {percentile(rates, 0.5):,.0f}/s, "
+          f"{spread([time for mix in mixes for time in mix.times])}, {len(wrong)} wrong answers")
+    for text in wrong[:5]:
+        print(f"  {text}")
+    fine = not wrong
+    for pid, (role, had, size) in seen[1].items():
+        before, after = seen[0].get(pid), seen[2].get(pid)
+        if not before or not after:
+            print(f"{role} {pid}: it did not live through the test")
+            fine = False
+            continue
+        flat = after[1] - had <= options.descriptors and after[2] - size <= options.kib * 1024
+        print(f"{role:10} {pid}: descriptors {before[1]}, {had}, {after[1]}; PSS {before[2] // 1024}, {size // 1024}, {after[2] // 1024} KiB"
+              f"{'' if flat else '  NOT FLAT'}")
+        fine = fine and flat
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
