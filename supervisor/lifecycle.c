@@ -184,6 +184,11 @@ static void process_ended(struct watch *watch, uint32_t events)
     struct error error;
 
     (void)events;
+    /* The worker is about to say why. */
+    if (box->busy && box->spawning.fd >= 0) {
+        loop_silence(watch);
+        return;
+    }
     if (box->busy) {
         error_set(&error, ERR_INTERNAL, "init ended while the sandbox started");
         start_failed(box, &error);

@@ -34,6 +34,11 @@ void loop_change(struct watch *watch, uint32_t events)
     epoll_ctl(queue, EPOLL_CTL_MOD, watch->fd, &event);
 }
 
+void loop_silence(struct watch *watch)
+{
+    epoll_ctl(queue, EPOLL_CTL_DEL, watch->fd, NULL);
+}
+
 int loop_release(struct watch *watch)
 {
     int fd = watch->fd;

@@ -29,6 +29,8 @@ int loop_open(struct error *err);
 int loop_watch(struct watch *watch, int fd, uint32_t events,
                void (*ready)(struct watch *, uint32_t), struct error *err);
 void loop_change(struct watch *watch, uint32_t events);
+/* Hear nothing of it any more, for good; it stays open. */
+void loop_silence(struct watch *watch);
 /* Stop watching, and close the descriptor. */
 void loop_close_watch(struct watch *watch);
 /* Stop watching; the caller owns the descriptor, which may be -1. */
