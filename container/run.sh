@@ -214,6 +214,7 @@ probe_address() {
 declare -A pid_of=() deaths=() death_at=()
 stopping=
 begun=
+tick= # wakes watch_over from time to time
 
 started() {
     pid_of[$1]=$2
@@ -272,6 +273,7 @@ stop_all() {
     [ -n "$stopping" ] || stopping=yes
     [ -z "$begun" ] || say "stopping"
     rm -f "$state/run.env"
+    [ -z "$tick" ] || kill "$tick" 2>/dev/null
     [ -z "${pid_of[image]:-}" ] || kill -TERM -- "-${pid_of[image]}" 2>/dev/null
     stop_role image TERM 30
     stop_role server TERM $((${DRAIN_SECONDS:-20} + 10))
@@ -377,7 +379,7 @@ revive() {
 }
 
 watch_over() {
-    local ended status role tick
+    local ended status role
     sleep 60 7>&- 8>&- & tick=$!
     while [ -z "$stopping" ]; do
         ended=
@@ -393,47 +395,53 @@ watch_over() {
             [ -z "$ended" ] || [ "${pid_of[$role]:-}" != "$ended" ] || revive "$role" "$status"
         done
     done
-    kill "$tick" 2>/dev/null || true
 }
 
 # --- the order -----------------------------------------------------------------------------------------------------------
 
-trap stop_all EXIT
-trap 'stopping=yes; exit 0' HUP INT TERM
+# A function, so that this file may change while it runs.
+main() {
+    local image
+    trap stop_all EXIT
+    trap 'stopping=yes; exit 0' HUP INT TERM
 
-make_user
-wait_for_previous
-rm -f "$state/run.env"
-make_folders
-take_ids
-make_secrets
-probe_address
-export PORT HOST JWT_EXPIRES_DAYS=${JWT_EXPIRES_DAYS:-90} PUBLIC_BASE_URL=${PUBLIC_BASE_URL:-$base_url}
-export SUPERVISOR_SOCKET=$runtime/supervisor/supervisor.sock
-trim_logs
+    make_user
+    wait_for_previous
+    rm -f "$state/run.env"
+    make_folders
+    take_ids
+    make_secrets
+    probe_address
+    export PORT HOST JWT_EXPIRES_DAYS=${JWT_EXPIRES_DAYS:-90} PUBLIC_BASE_URL=${PUBLIC_BASE_URL:-$base_url}
+    export SUPERVISOR_SOCKET=$runtime/supervisor/supervisor.sock
+    trim_logs
 
-image=${SANDBOX_IMAGE:-base}
-if [ ! -d "$state/images/$image" ]; then
-    [ "$image" = base ] || die "there is no image $image in $state/images; make it with sandboxctl image build $image"
-    # In the background, so that a signal is acted on at once.
-    setsid "$here/base-image.sh" "$state/images" base 7>&- 8>&- &
-    pid_of[image]=$!
-    wait "${pid_of[image]}" || exit 1
-    unset 'pid_of[image]'
-fi
-if [ -z "${DATABASE_URL:-}" ]; then
-    postgres_bin
-    make_cluster
-    configure_cluster
-    start_postgres
-    make_database
-fi
-start_supervisor
-as_server "$inside/bin/sandboxctl" migrate >>"$state/log/server.log" 2>&1 7>&- 8>&- || give_up "the migration failed" server
-start_server
-make_key
-write_ctl
-write_run_env
-begun=yes
-say_how
-watch_over
+    image=${SANDBOX_IMAGE:-base}
+    if [ ! -d "$state/images/$image" ]; then
+        [ "$image" = base ] || die "there is no image $image in $state/images; make it with sandboxctl image build $image"
+        # In the background, so that a signal is acted on at once.
+        setsid "$here/base-image.sh" "$state/images" base 7>&- 8>&- &
+        pid_of[image]=$!
+        wait "${pid_of[image]}" || exit 1
+        unset 'pid_of[image]'
+    fi
+    if [ -z "${DATABASE_URL:-}" ]; then
+        postgres_bin
+        make_cluster
+        configure_cluster
+        start_postgres
+        make_database
+    fi
+    start_supervisor
+    as_server "$inside/bin/sandboxctl" migrate >>"$state/log/server.log" 2>&1 7>&- 8>&- || give_up "the migration failed" server
+    start_server
+    make_key
+    write_ctl
+    write_run_env
+    begun=yes
+    say_how
+    watch_over
+}
+
+main
+exit
