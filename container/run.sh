@@ -444,4 +444,3 @@ main() {
 }
 
 main
-exit
