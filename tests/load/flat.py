@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Memory and descriptors of every process stay flat over thousands of mixed requests: flat.py [--requests 2000] [--pid PID]
+"""Memory and descriptors of every process stay flat over thousands of mixed requests: flat.py [--requests 2000] [--rounds 3] [--pid PID]
 
-Every thread of the workers is used once, then the same mix runs three times, and the first is the warm-up: pools and caches fill then. Flat
-means that from the second to the third no process has gained more than --descriptors descriptors or --kib of memory (PSS, so that pages
+Every thread of the workers is used once, then the same mix runs in rounds, and those before the last two are the warm-up: pools and caches fill
+then. Flat means that in the last one no process has gained more than --descriptors descriptors or --kib of memory (PSS, so that pages
 shared after a fork count once).
 """
 import argparse
@@ -99,6 +99,7 @@ def look(project: Project):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--descriptors", type=int, default=8)
     parser.add_argument("--kib", type=int, default=1536)
     parser.add_argument("--pid", type=int, help="of container/run.sh, when SANDBOX_BASE_URL names a server")
@@ -109,7 +110,7 @@ def main():
         mixes = [Mix(project, agent, session, number) for number, session in enumerate(sessions)]
         use_every_thread(project, sessions)
         seen, rates = [], []
-        for _ in range(3):
+        for _ in range(options.rounds):
             began = time.monotonic()
             run_all(mixes, options.requests, project)
             rates.append(options.requests / (time.monotonic() - began - 2))
@@ -120,19 +121,19 @@ def main():
             connection.call("DELETE", f"/api/sessions/{session}")
         connection.call("DELETE", f"/api/agents/{agent}")
     wrong = [text for mix in mixes for text in mix.wrong]
-    print(f"{3 * options.requests} requests, {THREADS} at once, about {percentile(rates, 0.5):,.0f}/s, "
+    print(f"{options.rounds * options.requests} requests, {THREADS} at once, about {percentile(rates, 0.5):,.0f}/s, "
           f"{spread([time for mix in mixes for time in mix.times])}, {len(wrong)} wrong answers")
     for text in wrong[:5]:
         print(f"  {text}")
     fine = not wrong
-    for pid, (role, had, size) in seen[1].items():
-        before, after = seen[0].get(pid), seen[2].get(pid)
-        if not before or not after:
+    for pid, (role, had, size) in seen[-2].items():
+        if any(pid not in round for round in (seen[0], seen[-1])):
             print(f"{role} {pid}: it did not live through the test")
             fine = False
             continue
-        flat = after[1] - had <= options.descriptors and after[2] - size <= options.kib * 1024
-        print(f"{role:10} {pid}: descriptors {before[1]}, {had}, {after[1]}; PSS {before[2] // 1024}, {size // 1024}, {after[2] // 1024} KiB"
+        rounds = [round[pid] for round in seen if pid in round]
+        flat = rounds[-1][1] - had <= options.descriptors and rounds[-1][2] - size <= options.kib * 1024
+        print(f"{role:10} {pid}: descriptors {', '.join(str(r[1]) for r in rounds)}; PSS {', '.join(str(r[2] // 1024) for r in rounds)} KiB"
               f"{'' if flat else '  NOT FLAT'}")
         fine = fine and flat
     return 0 if fine else 1
