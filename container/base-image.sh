@@ -82,7 +82,7 @@ build() {
 finish() {
     local root=$1
     rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/var/cache/debconf/*-old "$root"/var/log/* "$root"/tmp/* \
-        "$root"/etc/apt/apt.conf.d/99mmdebstrap "$root"/etc/dpkg/dpkg.cfg.d/99mmdebstrap "$root"/etc/resolv.conf
+        "$root"/usr/lib/python3*/test "$root"/etc/apt/apt.conf.d/99mmdebstrap "$root"/etc/dpkg/dpkg.cfg.d/99mmdebstrap "$root"/etc/resolv.conf
     # Credentials of this host's archives are none of the sandbox's business.
     find "$root/etc/apt" -name '*.list' -exec sed -i -E 's#://[^/@ ]+@#://#' {} +
     : >"$root/etc/machine-id"

@@ -84,7 +84,8 @@ make_folders() {
     mkdir -p "$inside"
     mount --bind "$state" "$inside"
     install -d -m 0700 "$state/secrets" "$state/supervisor" "$state/log"
-    install -d -m 0755 "$state/bin" "$state/images"
+    # Hidden, so that tools which walk a tree (test runners, searches) do not take a whole Debian for part of it.
+    install -d -m 0755 "$state/bin" "$state/.images"
     install -d -m 0750 -o "$server_uid" -g "$server_gid" "$state/run" "$state/spool"
     install -d -m 0750 -o 0 -g "$server_gid" "$runtime/supervisor"
     install -m 0755 "$programs"/sandbox-{server,supervisor,init} "$programs/sandboxctl" "$here/base-image.sh" "$state/bin/"
@@ -181,7 +182,7 @@ start_supervisor() {
     local drop=() name
     for name in $secrets DATABASE_URL MODEL_API_KEY OPENAI_API_KEY REDIS_URL; do drop+=(-u "$name"); done
     (cd / && exec setsid setpriv --pdeathsig TERM env "${drop[@]}" SUPERVISOR_STATE="$state/supervisor" \
-        IMAGES_DIR="$state/images" INIT_PATH="$state/bin/sandbox-init" SERVER_UID="$server_uid" SERVER_GID="$server_gid" STOP_ON_EXIT=1 \
+        IMAGES_DIR="$state/.images" INIT_PATH="$state/bin/sandbox-init" SERVER_UID="$server_uid" SERVER_GID="$server_gid" STOP_ON_EXIT=1 \
         "$state/bin/sandbox-supervisor") >>"$state/log/supervisor.log" 2>&1 7>&- 8>&- &
     started supervisor $!
     wait_until 30 "the supervisor" supervisor test -S "$SUPERVISOR_SOCKET"
@@ -279,7 +280,7 @@ stop_all() {
     stop_role server TERM $((${DRAIN_SECONDS:-20} + 10))
     stop_role supervisor TERM 60
     # Images that newer ones replaced: nothing stands on them any more.
-    rm -rf --one-file-system -- "$state"/images/.old.* "$state"/images/.new.*
+    rm -rf --one-file-system -- "$state"/.images/.old.* "$state"/.images/.new.*
     stop_role postgres INT 60
     rm -f "$state/pids"
     umount -l "$inside" 2>/dev/null
@@ -331,7 +332,7 @@ write_ctl() {
         umask 077
         {
             printf '#!/bin/bash\n'
-            printf 'export %s=%q\n' DATABASE_URL "$DATABASE_URL" SUPERVISOR_SOCKET "$SUPERVISOR_SOCKET" IMAGES_DIR "$state/images" \
+            printf 'export %s=%q\n' DATABASE_URL "$DATABASE_URL" SUPERVISOR_SOCKET "$SUPERVISOR_SOCKET" IMAGES_DIR "$state/.images" \
                 SUPERVISOR_STATE "$state/supervisor"
             printf 'exec %q "$@"\n' "$state/bin/sandboxctl"
         } >"$state/sandboxctl.new"
@@ -417,10 +418,10 @@ main() {
     trim_logs
 
     image=${SANDBOX_IMAGE:-base}
-    if [ ! -d "$state/images/$image" ]; then
-        [ "$image" = base ] || die "there is no image $image in $state/images; make it with sandboxctl image build $image"
+    if [ ! -d "$state/.images/$image" ]; then
+        [ "$image" = base ] || die "there is no image $image in $state/.images; make it with sandboxctl image build $image"
         # In the background, so that a signal is acted on at once.
-        setsid "$here/base-image.sh" "$state/images" base 7>&- 8>&- &
+        setsid "$here/base-image.sh" "$state/.images" base 7>&- 8>&- &
         pid_of[image]=$!
         wait "${pid_of[image]}" || exit 1
         unset 'pid_of[image]'
