@@ -557,7 +557,7 @@ static bool stream_read(struct stream *stream)
 {
     struct buffer *bytes = &stream->output->bytes;
     size_t room = stream->keep > bytes->length ? stream->keep - bytes->length : 0;
-    char dropped[CHUNK];
+    static _Thread_local char dropped[CHUNK];
     ssize_t got;
 
     if (stream->fd < 0)
