@@ -307,7 +307,8 @@ int cgroup_open(const char *state, bool required, struct error *err)
 void cgroup_close(const char *state)
 {
     char path[PATH_MAX];
-    bool empty = true;
+    bool empty =
+        hierarchy_count > 0; /* else it was not opened, and another's file is not ours to remove */
 
     for (size_t i = 0; i < hierarchy_count; i++)
         if (rmdir(hierarchies[i].path) < 0 && errno != ENOENT)

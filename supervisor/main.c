@@ -248,10 +248,9 @@ static void stop(void)
 {
     notify_send("STOPPING=1");
     connection_close_all();
-    if (settings.stop_on_exit) {
+    if (settings.stop_on_exit)
         lifecycle_stop_all();
-        cgroup_close(settings.state);
-    }
+    cgroup_close(settings.state); /* which leaves those that are in use */
     if (socket_is_ours)
         unlink(settings.socket_path);
     LOG(INFO, "supervisor_stopped", V("sandboxes_stopped", (bool)settings.stop_on_exit));
@@ -282,6 +281,7 @@ int main(int argc, char **argv)
     if (settings_load(table, COUNT(table), NULL, &settings, &error) < 0 ||
         check_settings(&error) < 0 || start(&error) < 0) {
         LOG(ERROR, "supervisor_failed", V("reason", (const char *)error.message));
+        cgroup_close(settings.state);
         return 1;
     }
     LOG(INFO, "supervisor_ready", V("socket", settings.socket_path),
