@@ -3,10 +3,9 @@
 
 Every thread of the workers is used once, then the same mix runs in rounds, and those before the last two are the warm-up: pools and caches fill
 then. Flat means that in the last one no process has gained more than --descriptors descriptors or --kib of memory (PSS, so that pages
-shared after a fork count once).
+shared after a fork count once). The private server has few threads, so that each has had every kind of request soon.
 """
 import argparse
-import os
 import sys
 import threading
 import time
@@ -75,22 +74,6 @@ def run_all(mixes, requests: int, project: Project):
     time.sleep(2) # for what is let go a moment later
 
 
-def use_every_thread(project: Project, sessions):
-    """As many commands at once as there are threads, and some, since connections are not dealt out evenly."""
-    count = int(project.setting("WORKERS", "0") or 0) or os.cpu_count()
-    count = int(count * int(project.setting("WORKER_THREADS", "64")) * 1.25)
-
-    def use(number: int):
-        with project.connect() as connection:
-            connection.request("POST", f"/api/sessions/{sessions[number % len(sessions)]}/exec", {"command": "sleep 2"})
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def look(project: Project):
     """pid → role, descriptors, bytes."""
     return {pid: (role, descriptors(pid), memory(pid).get("Pss", 0)) for pid, role in project.everybody().items()}
@@ -104,11 +87,11 @@ def main():
     parser.add_argument("--kib", type=int, default=1536)
     parser.add_argument("--pid", type=int, help="of container/run.sh, when SANDBOX_BASE_URL names a server")
     options = parser.parse_args()
-    with Project(options.pid) as project, project.connect() as connection:
+    with Project(options.pid, WORKER_THREADS="8") as project, project.connect() as connection:
         agent = project.agent(connection)["id"]
         sessions = [project.session(connection, agent)["id"] for _ in range(THREADS)]
         mixes = [Mix(project, agent, session, number) for number, session in enumerate(sessions)]
-        use_every_thread(project, sessions)
+        project.use_every_thread(sessions)
         seen, rates = [], []
         for _ in range(options.rounds):
             began = time.monotonic()

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -73,6 +74,16 @@ class Connection:
         if self.socket:
             self.socket.close()
         self.socket = None
+
+    def request_stream(self, path: str):
+        """Send a GET and read the head of a 200, byte by byte; what follows is left in the socket."""
+        self.socket = socket.create_connection(self.address, self.timeout)
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\n{self.head}\r\n".replace("application/json", "text/event-stream").encode())
+        got = b""
+        while not got.endswith(b"\r\n\r\n"):
+            got += self.socket.recv(1) or self._more()
+        if got[9:12] != b"200":
+            raise ConnectionError(f"GET {path}: {got[:100]!r}")
 
     def request(self, method: str, path: str, body=None) -> tuple[int, bytes]:
         data = b"" if body is None else json.dumps(body).encode()
@@ -223,6 +234,21 @@ class Project:
         while page := connection.call("GET", f"/api/sessions/{session}/events?after={after}&limit=1000"):
             after = page[-1]["seq"]
         return after
+
+    def use_every_thread(self, sessions):
+        """As many commands at once as the workers have threads, and some, since connections are not dealt out evenly."""
+        workers = int(self.setting("WORKERS", "0")) or os.cpu_count()
+        count = int(workers * int(self.setting("WORKER_THREADS", "64")) * 1.25)
+
+        def use(number: int):
+            with self.connect() as connection:
+                connection.request("POST", f"/api/sessions/{sessions[number % len(sessions)]}/exec", {"command": "sleep 2"})
+
+        threads = [threading.Thread(target=use, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     # --- processes, found by parentage below the script that started them
 
