@@ -4,6 +4,7 @@
 #   CC=gcc|clang                             the compiler
 #   O=DIR                                    another build folder
 #   JOBS=N                                   how many compilers run and check start at once
+#   V=1                                      show the commands
 
 ifeq ($(origin CC),default)
 CC = gcc
@@ -32,6 +33,11 @@ endif
 CPPFLAGS += -D_GNU_SOURCE -I. -Iserver -I$(O)
 CFLAGS   += -std=gnu17 $(WARNINGS) $(HARDENED) $(FLAVOUR) -pthread
 LDFLAGS  += $(LINK_HARDENED) $(FLAVOUR) -pthread
+
+# With V=1 make shows the whole command, otherwise what it makes.
+say     = $(if $(V),,@echo "  $(1) $@";)
+COMPILE = $(call say,cc  )$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@
+LINK    = $(call say,link)$(CC) $(LDFLAGS) -o $@
 
 # --- rooms: each is an archive, and links with the ones to its left only -----------------------------------------
 
@@ -69,7 +75,7 @@ all: $(PROGRAMS) ## build the programs
 WHOLE = -Wl,--whole-archive $(1) -Wl,--no-whole-archive
 
 $(O)/sandbox-server: $(O)/server/main.o $(SERVER_A)
-	$(CC) $(LDFLAGS) -o $@ $< $(call WHOLE,$(SERVER_A)) $(SERVER_LIBS)
+	$(LINK) $< $(call WHOLE,$(SERVER_A)) $(SERVER_LIBS)
 
 ifeq ($(BUILD),tsan)
 # It has no threads, but the sanitizer starts one, whose locks nobody releases in the processes that clone3(2) makes.
@@ -78,28 +84,28 @@ $(O)/sandbox-supervisor: $(wildcard supervisor/*.[ch] supervisor/*.def common/*.
 	cp $(O)/unthreaded/sandbox-supervisor $@
 else
 $(O)/sandbox-supervisor: $(O)/supervisor/main.o $(O)/supervisor.a $(COMMON_A) $(O)/sandbox-init
-	$(CC) $(LDFLAGS) -o $@ $< $(O)/supervisor.a $(COMMON_A) $(SUPERVISOR_LIBS)
+	$(LINK) $< $(O)/supervisor.a $(COMMON_A) $(SUPERVISOR_LIBS)
 endif
 
 $(O)/sandboxctl: $(CTL:%.c=$(O)/%.o) $(RUN_A)
-	$(CC) $(LDFLAGS) -o $@ $(CTL:%.c=$(O)/%.o) -Wl,--start-group $(RUN_A) -Wl,--end-group $(SERVER_LIBS)
+	$(LINK) $(CTL:%.c=$(O)/%.o) -Wl,--start-group $(RUN_A) -Wl,--end-group $(SERVER_LIBS)
 
 # PID 1 of each sandbox: static and tiny (musl), with no sanitizer, since it runs under the sandbox's own filter.
 $(O)/sandbox-init: supervisor/init.c $(wildcard supervisor/*.h)
 	@mkdir -p $(@D)
-	musl-gcc -std=gnu17 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -Os -static -s -o $@ $<
+	$(call say,link)musl-gcc -std=gnu17 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -Os -static -s -o $@ $<
 
 %.a:
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(if $(V),,@)$(AR) rcs $@ $^
 
 $(O)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(COMPILE) $<
 
 $(O)/%.o: $(O)/%.c
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(COMPILE) $<
 
 # --- SQL, embedded ------------------------------------------------------------------------------------------------
 
@@ -108,11 +114,11 @@ SQL_MIGRATIONS = $(sort $(wildcard sql/migrations/*.sql))
 
 $(O)/sql/queries.def: sql/embed.awk $(SQL_QUERIES)
 	@mkdir -p $(@D)
-	awk -f sql/embed.awk -v mode=queries $(SQL_QUERIES) >$@.new && mv $@.new $@
+	$(if $(V),,@)awk -f sql/embed.awk -v mode=queries $(SQL_QUERIES) >$@.new && mv $@.new $@
 
 $(O)/sql/migrations.def: sql/embed.awk $(SQL_MIGRATIONS)
 	@mkdir -p $(@D)
-	awk -f sql/embed.awk -v mode=migrations $(SQL_MIGRATIONS) >$@.new && mv $@.new $@
+	$(if $(V),,@)awk -f sql/embed.awk -v mode=migrations $(SQL_MIGRATIONS) >$@.new && mv $@.new $@
 
 # Objects of the server, and their tests, read the names of the queries.
 $(call room,server server/store server/http server/run server/api server/api/control server/api/network \
@@ -140,7 +146,7 @@ $(ASSETS)/fetched: server/api/assets.txt
 
 $(O)/server/api/assets.o: server/api/assets.S server/api/assets.def $(ASSETS)/fetched $(wildcard server/api/pages/*)
 	@mkdir -p $(@D)
-	$(CC) -I. -Wa,-I$(ASSETS) -Wa,-Iserver/api/pages -c -o $@ $<
+	$(if $(V),,@)$(CC) -I. -Wa,-I$(ASSETS) -Wa,-Iserver/api/pages -c -o $@ $<
 
 $(O)/api.a: $(O)/server/api/assets.o
 
@@ -152,32 +158,32 @@ SANDBOX = $(patsubst %.c,$(O)/%,$(wildcard tests/sandbox/test_*.c))
 UNIT_LIBS = -lcheck -lsubunit -lrt -lm
 
 $(O)/tests/unit/common/%: $(O)/tests/unit/common/%.o $(COMMON_A)
-	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) -lcrypto
+	$(LINK) $^ $(UNIT_LIBS) -lcrypto
 # Whole, since schemas are reached through weak names, which pull nothing out of an archive.
 $(O)/tests/unit/store/%: $(O)/tests/unit/store/%.o $(STORE_A)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--whole-archive $(O)/store.a -Wl,--no-whole-archive $(COMMON_A) $(UNIT_LIBS) $(SERVER_LIBS)
+	$(LINK) $< -Wl,--whole-archive $(O)/store.a -Wl,--no-whole-archive $(COMMON_A) $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/http/%: $(O)/tests/unit/http/%.o $(HTTP_A)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(HTTP_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
+	$(LINK) $< -Wl,--start-group $(HTTP_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/run/%: $(O)/tests/unit/run/%.o $(RUN_A)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(RUN_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
+	$(LINK) $< -Wl,--start-group $(RUN_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/api/%: $(O)/tests/unit/api/%.o $(API_A)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(API_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
+	$(LINK) $< -Wl,--start-group $(API_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/server/%: $(O)/tests/unit/server/%.o $(SERVER_A)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(SERVER_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
+	$(LINK) $< -Wl,--start-group $(SERVER_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/supervisor/%: $(O)/tests/unit/supervisor/%.o $(O)/supervisor.a $(COMMON_A)
-	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS) -lcrypto
+	$(LINK) $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS) -lcrypto
 # Each starts a supervisor of its own and runs the probe inside; status 77: it can't run here, and says why.
 $(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/server/run/sandbox.o $(COMMON_A) \
                       | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe
-	$(CC) $(LDFLAGS) -o $@ $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS)
+	$(LINK) $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS)
 # Static, for any image. The kernel's headers come after musl's own.
 $(O)/tests/sandbox/probe: tests/sandbox/probe.c
 	@mkdir -p $(@D)
-	musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -idirafter /usr/include \
+	$(call say,link)musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -idirafter /usr/include \
 	    -idirafter /usr/include/$(shell uname -m)-linux-gnu -o $@ $<
 LOAD = $(O)/tests/load/bare_civetweb $(O)/tests/load/followers
 $(LOAD): $(O)/tests/load/%: $(O)/tests/load/%.o
-	$(CC) $(LDFLAGS) -o $@ $^ -lcivetweb
+	$(LINK) $^ -lcivetweb
 
 # Test programs read queries.def and their own fixtures; the scripts know where things were built.
 $(UNIT:%=%.o) $(SANDBOX:%=%.o): $(O)/sql/queries.def $(O)/sql/migrations.def
