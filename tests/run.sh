@@ -13,7 +13,7 @@ failed=()
 
 case ${BUILD:-${O##*/}} in
 asan*)
-    export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=0:exitcode=99
+    export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0:exitcode=99
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
     export LSAN_OPTIONS=suppressions=$here/lsan.supp:print_suppressions=0
     ;;

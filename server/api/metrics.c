@@ -81,7 +81,7 @@ static void add_process(struct usage *usage, pid_t pid)
     usage->cpu_seconds += ((double)(user + kernel) + (double)(dead_user + dead_kernel)) / ticks;
     usage->virtual_bytes += virtual_bytes;
     usage->resident_bytes += (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (!usage->start_seconds || start < usage->start_seconds)
+    if (usage->start_seconds <= 0 || start < usage->start_seconds)
         usage->start_seconds = start;
     usage->open_fds += count_fds(pid);
 }
