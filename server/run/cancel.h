@@ -10,7 +10,8 @@
 /* Ordered: a stronger reason takes the place of a weaker one. */
 enum cancel_reason {
     CANCEL_NONE,
-    CANCEL_PAUSE, /* this process ends: give the turn back at the next seam; what runs may end first */
+    CANCEL_PAUSE, /* this process ends: give the turn back at the next seam; what runs may end first
+                   */
     CANCEL_GIVE_BACK, /* … at once */
     CANCEL_ENDED,     /* somebody ended the run, or leased its job */
 };

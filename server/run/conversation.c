@@ -174,7 +174,8 @@ void conversation_assistant(struct buffer *out, const char *text, size_t length,
         json_string_n(out, text ? text : "", length);
     for (size_t i = 0; i < call_count; i++) {
         buffer_text(out, i ? "," : ",\"tool_calls\":[");
-        json_format(out, "{\"id\":%s,\"type\":\"function\",\"function\":{\"name\":%s,\"arguments\":%s}}",
+        json_format(out,
+                    "{\"id\":%s,\"type\":\"function\",\"function\":{\"name\":%s,\"arguments\":%s}}",
                     calls[i].id, calls[i].name, calls[i].arguments);
     }
     buffer_text(out, call_count ? "]}" : "}");
@@ -189,8 +190,10 @@ void conversation_result(struct buffer *out, const char *call_id, const char *te
 
 /* --- for the model --------------------------------------------------------------------------- */
 
-/* Results of an answer's calls follow it; a call without one gets one here. Returns the place behind. */
-static size_t write_results(const struct conversation *conversation, size_t answer, struct buffer *out)
+/* Results of an answer's calls follow it; a call without one gets one here. Returns the place
+ * behind. */
+static size_t write_results(const struct conversation *conversation, size_t answer,
+                            struct buffer *out)
 {
     const struct message *message = &conversation->items[answer];
     size_t at = answer + 1;

@@ -1,5 +1,5 @@
-/* The guard is a lock on one byte of a file, at a place that the session's id gives: it needs no file for each session, and no database
- * connection while the supervisor is waited for. */
+/* The guard is a lock on one byte of a file, at a place that the session's id gives: it needs no
+ * file for each session, and no database connection while the supervisor is waited for. */
 #include "run/guard.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ int guard_take(const char *session_id, struct error *err)
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return error_set_errno(err, ERR_INTERNAL, "open %s", path);
-    /* Of the open file description (fcntl(2)), since the threads of a process must wait for each other, too. */
+    /* Of the open file description (fcntl(2)), since the threads of a process must wait for each
+     * other, too. */
     for (int waited = 0; fcntl(fd, F_OFD_SETLK, &byte) < 0; waited += pause_ms) {
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
             return error_set_errno(err, ERR_INTERNAL, "lock %s", path);

@@ -4,8 +4,9 @@
 
 #include "common/error.h"
 
-/* Wait for the session's turn, at most two minutes. Returns a descriptor: closing it, or dying, lets the next one in. Not to be
- * waited for in a transaction. ERR_UNAVAILABLE when it took too long. */
+/* Wait for the session's turn, at most two minutes. Returns a descriptor: closing it, or dying,
+ * lets the next one in. Not to be waited for in a transaction. ERR_UNAVAILABLE when it took too
+ * long. */
 int guard_take(const char *session_id, struct error *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* Sandboxes brought up and down, and what the rows and logs say of it.
  *
- * The row is changed first, with its lock held; the sandbox follows under the guard, after another look at the row. So whoever comes
- * last in the row has the last word about the sandbox, and who died in between is made up for by lifecycle_reconcile. */
+ * The row is changed first, with its lock held; the sandbox follows under the guard, after another
+ * look at the row. So whoever comes last in the row has the last word about the sandbox, and who
+ * died in between is made up for by lifecycle_reconcile. */
 #include "run/lifecycle.h"
 
 #include <stdio.h>
@@ -106,7 +107,8 @@ static int look(struct pool *pool, const char *session_id, struct arena *arena,
 
 /* --- the supervisor, which may be restarting ------------------------------------------------- */
 
-static int with_patience(int (*ask)(struct sandbox_link *link, const char *sandbox, struct error *err),
+static int with_patience(int (*ask)(struct sandbox_link *link, const char *sandbox,
+                                    struct error *err),
                          struct sandbox_link *link, const char *session_id, struct error *err)
 {
     int64_t deadline = now_ms() + SUPERVISOR_WAIT_MS;
@@ -133,7 +135,8 @@ struct boot {
     bool wanted;
 };
 
-/* Whether nobody has stopped or deleted the session meanwhile. When the database can't tell, the end will. */
+/* Whether nobody has stopped or deleted the session meanwhile. When the database can't tell, the
+ * end will. */
 static bool still_wanted(void *context)
 {
     struct boot *boot = context;
@@ -165,7 +168,8 @@ static int start_sandbox(const struct boot *boot, struct error *err)
     };
 
     snprintf(hostname, sizeof(hostname), "session-%.8s", boot->session_id);
-    /* Only the first boot makes the folders: a workspace that is gone later is not silently replaced by an empty one. */
+    /* Only the first boot makes the folders: a workspace that is gone later is not silently
+     * replaced by an empty one. */
     if (!boot->plan.prepared && sandbox_create(boot->link, boot->session_id, err) < 0 &&
         err->kind != ERR_CONFLICT)
         return -1;
@@ -203,7 +207,8 @@ static void throw_away(const struct boot *boot, bool deleted)
 
     if (with_patience(deleted || !boot->plan.prepared ? sandbox_destroy : sandbox_stop, boot->link,
                       boot->session_id, &err) < 0)
-        LOG(WARNING, "sandbox_left_behind", V("session", boot->session_id), V("reason", err.message));
+        LOG(WARNING, "sandbox_left_behind", V("session", boot->session_id),
+            V("reason", err.message));
 }
 
 static int enqueue_waiting(struct database *db, const char *session_id, struct error *err)
@@ -231,7 +236,8 @@ static int write_running(struct database *db, const struct boot *boot, struct er
     return enqueue_waiting(db, boot->session_id, err);
 }
 
-/* The run that waited for this boot ends with it, and its end is the boot's; else the boot has one of its own. */
+/* The run that waited for this boot ends with it, and its end is the boot's; else the boot has one
+ * of its own. */
 static int write_failed(struct database *db, const char *session_id, const char *reason,
                         struct error *err)
 {
@@ -252,8 +258,8 @@ static int write_failed(struct database *db, const char *session_id, const char 
 }
 
 /* Write how a boot ended, unless the session has moved on: 1 then. `reason` NULL: it runs. */
-static int write_boot(struct pool *pool, const struct boot *boot, const char *reason,
-                      bool *deleted, struct error *err)
+static int write_boot(struct pool *pool, const struct boot *boot, const char *reason, bool *deleted,
+                      struct error *err)
 {
     auto_arena struct arena arena = {0};
     auto_database struct database *db = NULL;
@@ -268,7 +274,8 @@ static int write_boot(struct pool *pool, const struct boot *boot, const char *re
     }
     if (!is(row.status, "provisioning") || row.generation != boot->generation)
         return 1;
-    if ((reason ? write_failed(db, boot->session_id, reason, err) : write_running(db, boot, err)) < 0)
+    if ((reason ? write_failed(db, boot->session_id, reason, err) : write_running(db, boot, err)) <
+        0)
         return -1;
     return database_commit(db, err);
 }
@@ -279,7 +286,8 @@ static int read_plan(struct boot *boot, struct arena *arena, struct error *err)
 
     if (database_borrow(boot->pool, BORROW_MS, &db, err) < 0)
         return -1;
-    if (query_row(db, QUERY_lifecycle_boot_plan, PARAMS(boot->session_id), arena, &boot->plan, err) < 0)
+    if (query_row(db, QUERY_lifecycle_boot_plan, PARAMS(boot->session_id), arena, &boot->plan,
+                  err) < 0)
         return err->kind == ERR_NOT_FOUND ? 1 : -1;
     return !is(boot->plan.status, "provisioning") || boot->plan.generation != boot->generation;
 }
@@ -332,9 +340,10 @@ int lifecycle_boot_failed(struct pool *pool, const char *session_id, int64_t gen
 
 /* --- start ----------------------------------------------------------------------------------- */
 
-/* Make a stopped or failed session provisioning. 1 with its new generation, 0 when it runs or somebody boots it. */
-static int begin_start(struct pool *pool, const char *session_id, int64_t *generation, bool *booting,
-                       struct error *err)
+/* Make a stopped or failed session provisioning. 1 with its new generation, 0 when it runs or
+ * somebody boots it. */
+static int begin_start(struct pool *pool, const char *session_id, int64_t *generation,
+                       bool *booting, struct error *err)
 {
     auto_arena struct arena arena = {0};
     auto_database struct database *db = NULL;
@@ -478,7 +487,8 @@ int lifecycle_release_idle(struct pool *pool, struct sandbox_link *link, struct 
     int result = database_borrow(pool, BORROW_MS, &db, err);
 
     if (result == 0) {
-        result = query_rows(db, QUERY_lifecycle_idle, PARAMS(NUM(settings.idle_ttl_seconds)), &idle, err);
+        result = query_rows(db, QUERY_lifecycle_idle, PARAMS(NUM(settings.idle_ttl_seconds)), &idle,
+                            err);
         database_return(db);
     }
     for (size_t row = 0; result == 0 && row < rows_count(idle); row++) {
@@ -520,7 +530,8 @@ static int remove_row(struct pool *pool, const char *session_id, struct error *e
     return database_commit(db, err);
 }
 
-/* The row goes last: until then the session can be found, and deleted again should the supervisor be away. */
+/* The row goes last: until then the session can be found, and deleted again should the supervisor
+ * be away. */
 int lifecycle_delete(struct pool *pool, struct sandbox_link *link, const char *session_id,
                      struct error *err)
 {
@@ -551,7 +562,8 @@ static int64_t state_of(const struct census *census, const char *session_id)
     return SANDBOX_ABSENT;
 }
 
-/* A session that says `running`, without a sandbox that does. Looked at again under the guard: it may have been booting. */
+/* A session that says `running`, without a sandbox that does. Looked at again under the guard: it
+ * may have been booting. */
 static int settle_lost(const struct census *census, const char *session_id, struct error *err)
 {
     auto_close int guard = guard_take(session_id, err);
@@ -635,7 +647,8 @@ static int compare(const struct census *census, struct arena *arena, struct erro
                 census->entries[i].state = 0; /* it has a row */
     }
     for (size_t i = 0; i < census->count; i++)
-        if (census->entries[i].state && settle_stray(census, census->entries[i].sandbox, &failure) < 0)
+        if (census->entries[i].state &&
+            settle_stray(census, census->entries[i].sandbox, &failure) < 0)
             note(census->entries[i].sandbox, &failure);
     return 0;
 }

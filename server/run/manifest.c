@@ -118,8 +118,9 @@ static int add_entry(const char *key, const char *value, void *context)
 {
     struct entries *entries = context;
 
-    entries->items[entries->count++] = (struct entry){
-        arena_copy(entries->arena, key, strlen(key)), arena_copy(entries->arena, value, strlen(value))};
+    entries->items[entries->count++] =
+        (struct entry){arena_copy(entries->arena, key, strlen(key)),
+                       arena_copy(entries->arena, value, strlen(value))};
     return 0;
 }
 

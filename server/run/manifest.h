@@ -6,9 +6,9 @@
 
 #include "run/sandbox.h"
 
-/* Write the entries (an object: path → entry) in the order of their paths. `go_on` is asked before each and ends it early
- * (returns 1). ERR_… with a sentence that names the entry. */
-int manifest_write(struct sandbox_link *link, const char *session_id, const char *entries, bool (*go_on)(void *context),
-                   void *context, struct error *err);
+/* Write the entries (an object: path → entry) in the order of their paths. `go_on` is asked before
+ * each and ends it early (returns 1). ERR_… with a sentence that names the entry. */
+int manifest_write(struct sandbox_link *link, const char *session_id, const char *entries,
+                   bool (*go_on)(void *context), void *context, struct error *err);
 
 #endif

@@ -57,7 +57,8 @@ void model_client_free(struct model_client *client)
 
 /* --- a call ---------------------------------------------------------------------------------- */
 
-/* Everything but what is sent and where the answer goes. Returns the headers, which live until the call has ended. */
+/* Everything but what is sent and where the answer goes. Returns the headers, which live until the
+ * call has ended. */
 static struct curl_slist *prepare(CURL *curl, const struct endpoint *endpoint, const char *path,
                                   struct arena *arena)
 {
@@ -69,7 +70,8 @@ static struct curl_slist *prepare(CURL *curl, const struct endpoint *endpoint, c
     if (endpoint->key[0])
         headers = curl_slist_append(headers,
                                     arena_text(arena, "Authorization: Bearer %s", endpoint->key));
-    curl_easy_setopt(curl, CURLOPT_URL, arena_text(arena, "%.*s%s", (int)base, endpoint->base, path));
+    curl_easy_setopt(curl, CURLOPT_URL,
+                     arena_text(arena, "%.*s%s", (int)base, endpoint->base, path));
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* not from the environment */
@@ -217,7 +219,8 @@ static int judge(struct exchange *exchange, CURLcode outcome, const struct endpo
                             outcome == CURLE_OK ? NULL : curl_easy_strerror(outcome), err);
 }
 
-static int endpoint_of(const struct model_request *request, struct endpoint *endpoint, struct error *err)
+static int endpoint_of(const struct model_request *request, struct endpoint *endpoint,
+                       struct error *err)
 {
     bool openai = request->transport && strcmp(request->transport, "openai") == 0;
 
@@ -358,8 +361,9 @@ int model_list(struct buffer *json_array, struct error *err)
         cJSON_ArrayForEach(model, list) add_model(json_array, model);
         cJSON_Delete(answer);
         if (!is_list)
-            return error_set(err, ERR_UPSTREAM,
-                             "the model endpoint answers with something else than a list of models");
+            return error_set(
+                err, ERR_UPSTREAM,
+                "the model endpoint answers with something else than a list of models");
     }
     json_format(json_array,
                 "{\"id\":%s,\"owned_by\":\"builtin\",\"max_input_tokens\":null,"

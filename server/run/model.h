@@ -1,4 +1,5 @@
-/* Asking a model for its next answer: any OpenAI-compatible chat-completions endpoint, or the built-in builtin/shell. */
+/* Asking a model for its next answer: any OpenAI-compatible chat-completions endpoint, or the
+ * built-in builtin/shell. */
 #ifndef RUN_MODEL_H
 #define RUN_MODEL_H
 
@@ -23,7 +24,8 @@ struct model_request {
     int cancel_fd;     /* readable: stop asking */
     /* The answer's text as it comes; bytes, not characters. */
     void (*on_text)(void *context, const char *text, size_t length);
-    /* Called between pieces. Returns in how many milliseconds it wants to be called again at the latest, or -1: stop asking. */
+    /* Called between pieces. Returns in how many milliseconds it wants to be called again at the
+     * latest, or -1: stop asking. */
     int (*on_pause)(void *context, bool began);
     void *context;
 };
@@ -46,16 +48,17 @@ struct model_client;
 struct model_client *model_client_new(void);
 void model_client_free(struct model_client *client);
 
-/* Ask. `answer` is zeroed first by the caller, and holds what came also when this fails. Returns 0; 1 when it was stopped by
- * `cancel_fd` or `on_pause`; -1 with a sentence for the user, ERR_UNAVAILABLE (and retry_after_s) when asking again may help. */
-int model_ask(struct model_client *client, const struct model_request *request, struct model_answer *answer,
-              struct error *err);
+/* Ask. `answer` is zeroed first by the caller, and holds what came also when this fails. Returns 0;
+ * 1 when it was stopped by `cancel_fd` or `on_pause`; -1 with a sentence for the user,
+ * ERR_UNAVAILABLE (and retry_after_s) when asking again may help. */
+int model_ask(struct model_client *client, const struct model_request *request,
+              struct model_answer *answer, struct error *err);
 
 /* builtin/shell: what it answers. Never waits. */
 void model_shell_ask(const struct model_request *request, struct model_answer *answer);
 
-/* The models there are, as a JSON array of {id, owned_by, max_input_tokens, max_output_tokens}, the built-in one last; asked for anew
- * at each call. ERR_UPSTREAM when the endpoint does not say. */
+/* The models there are, as a JSON array of {id, owned_by, max_input_tokens, max_output_tokens}, the
+ * built-in one last; asked for anew at each call. ERR_UPSTREAM when the endpoint does not say. */
 int model_list(struct buffer *json_array, struct error *err);
 
 #endif

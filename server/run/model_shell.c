@@ -1,5 +1,5 @@
-/* builtin/shell: the model for those who have none. It understands nothing; it runs the commands that a prompt spells out, through
- * the same tools as any model, and says what came of them. */
+/* builtin/shell: the model for those who have none. It understands nothing; it runs the commands
+ * that a prompt spells out, through the same tools as any model, and says what came of them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +54,8 @@ static struct shell_step *add_step(struct shell_script *script, struct arena *ar
     return &script->steps[script->count++];
 }
 
-static void add_command(struct shell_script *script, struct arena *arena, const struct buffer *command)
+static void add_command(struct shell_script *script, struct arena *arena,
+                        const struct buffer *command)
 {
     auto_buffer struct buffer arguments = {0};
     const char *text = command->data ? command->data : "";
@@ -102,7 +103,8 @@ static bool is_shell(const char *language, size_t length)
 }
 
 /* The rest of a fenced block. One that never ends, ends with the text. */
-static void read_block(struct lines *lines, size_t opening, char opening_mark, struct buffer *command)
+static void read_block(struct lines *lines, size_t opening, char opening_mark,
+                       struct buffer *command)
 {
     const char *language;
     size_t length;
@@ -140,7 +142,8 @@ static void add_call(struct shell_script *script, struct arena *arena, const str
         at < end ? arena_copy(arena, at, (size_t)(end - at)) : "{}";
 }
 
-/* A prompt that begins with "$ ": each line that does is a command, others belong to the one before. */
+/* A prompt that begins with "$ ": each line that does is a command, others belong to the one
+ * before. */
 static void read_transcript(struct shell_script *script, struct arena *arena, struct lines *lines)
 {
     auto_buffer struct buffer command = {0};

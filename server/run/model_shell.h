@@ -17,7 +17,8 @@ struct shell_script {
     size_t count, room;
 };
 
-/* The commands of fenced sh blocks and @tool lines in their order, or of a text that begins with "$ ". */
+/* The commands of fenced sh blocks and @tool lines in their order, or of a text that begins with "$
+ * ". */
 struct shell_script model_shell_script(struct arena *arena, const char *prompt);
 
 #endif

@@ -1,5 +1,6 @@
-/* Reading what a model streams. What it says is somebody else's text: escapes that can't be stored are replaced before cJSON sees
- * them, since it ends texts at U+0000 and refuses lone surrogates. */
+/* Reading what a model streams. What it says is somebody else's text: escapes that can't be stored
+ * are replaced before cJSON sees them, since it ends texts at U+0000 and refuses lone surrogates.
+ */
 #include "run/model_stream.h"
 
 #include <cjson/cJSON.h>
@@ -155,7 +156,8 @@ static struct tool_call *call_at(struct model_stream *stream, size_t index)
     return &answer->calls[index];
 }
 
-/* Which call a piece belongs to. Some endpoints leave the index out: then an id begins a new one. */
+/* Which call a piece belongs to. Some endpoints leave the index out: then an id begins a new one.
+ */
 static size_t index_of(const struct model_answer *answer, const cJSON *piece, const char *id)
 {
     const cJSON *index = cJSON_GetObjectItemCaseSensitive(piece, "index");
@@ -210,9 +212,9 @@ static int take_message(struct model_stream *stream, const cJSON *message, struc
     take_thinking(stream, text_of(message, "reasoning"));
     take_text(stream, text_of(message, "content"));
     take_text(stream, text_of(message, "refusal"));
-    cJSON_ArrayForEach(piece, cJSON_GetObjectItemCaseSensitive(message, "tool_calls"))
-        if (take_call(stream, piece, err) < 0)
-            return -1;
+    cJSON_ArrayForEach(piece,
+                       cJSON_GetObjectItemCaseSensitive(
+                           message, "tool_calls")) if (take_call(stream, piece, err) < 0) return -1;
     return 0;
 }
 
@@ -250,7 +252,8 @@ static int take_json(struct model_stream *stream, char *text, size_t length, str
     replace_escapes(text, length);
     object = cJSON_ParseWithLength(text, length);
     if (!cJSON_IsObject(object))
-        return error_set(err, ERR_UPSTREAM, "the model endpoint answered with something that is no chat completion");
+        return error_set(err, ERR_UPSTREAM,
+                         "the model endpoint answered with something that is no chat completion");
     return take_object(stream, object, err);
 }
 
@@ -320,8 +323,8 @@ static void complete_calls(struct model_stream *stream)
     for (size_t i = 0; i < answer->call_count; i++) {
         const struct buffer *arguments = &stream->calls[i];
 
-        answer->calls[i].arguments = arena_copy(&answer->arena, arguments->data ? arguments->data : "",
-                                                arguments->length);
+        answer->calls[i].arguments =
+            arena_copy(&answer->arena, arguments->data ? arguments->data : "", arguments->length);
     }
 }
 

@@ -19,12 +19,15 @@ struct model_stream {
 
 /* `on_text` may be NULL. */
 void model_stream_init(struct model_stream *stream, struct model_answer *answer,
-                       void (*on_text)(void *context, const char *text, size_t length), void *context);
+                       void (*on_text)(void *context, const char *text, size_t length),
+                       void *context);
 void model_stream_done(struct model_stream *stream);
 #define auto_stream __attribute__((cleanup(model_stream_done)))
 /* The next bytes of the body, cut anywhere. ERR_UPSTREAM when they are no answer. */
-int model_stream_feed(struct model_stream *stream, const char *bytes, size_t length, struct error *err);
-/* The body has ended, or broke off (`broken`: why; NULL). Completes the answer. ERR_UPSTREAM when it is not whole. */
+int model_stream_feed(struct model_stream *stream, const char *bytes, size_t length,
+                      struct error *err);
+/* The body has ended, or broke off (`broken`: why; NULL). Completes the answer. ERR_UPSTREAM when
+ * it is not whole. */
 int model_stream_end(struct model_stream *stream, const char *broken, struct error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* The runner's process: the main thread leases jobs, each job has a thread of its own, and one more keeps the leases. */
+/* The runner's process: the main thread leases jobs, each job has a thread of its own, and one more
+ * keeps the leases. */
 #include "run/runner.h"
 
 #include <curl/curl.h>
@@ -37,9 +38,9 @@ struct runner {
     char owner[UUID_SIZE];
     char supervisor[4096]; /* its socket */
     struct pool *pool;
-    struct pool *heart;    /* one connection, so that leases are kept however busy the others are */
+    struct pool *heart; /* one connection, so that leases are kept however busy the others are */
     struct listening *listener;
-    int done_fd;           /* written when a job has ended */
+    int done_fd; /* written when a job has ended */
     _Atomic int active;
     int stop_heart_fd;
 };
@@ -95,8 +96,7 @@ static const struct kind {
     int (*run)(struct work *work, struct error *err);
     int again_s;
 } kinds[] = {
-#define JOB(kind_name, function, seconds)                                                          \
-    {.name = #kind_name, .run = function, .again_s = seconds},
+#define JOB(kind_name, function, seconds) {.name = #kind_name, .run = function, .again_s = seconds},
 #include "run/jobs.def"
 #undef JOB
 };
@@ -111,7 +111,8 @@ static const struct kind *kind_of(const char *name)
 
 /* --- one job --------------------------------------------------------------------------------- */
 
-/* What becomes of the row. It may be gone already, with the turn that it was for or with the session. */
+/* What becomes of the row. It may be gone already, with the turn that it was for or with the
+ * session. */
 static int settle(struct work *work, const struct kind *kind, enum outcome outcome,
                   const struct error *failure, struct error *err)
 {
@@ -125,15 +126,17 @@ static int settle(struct work *work, const struct kind *kind, enum outcome outco
     if (outcome == OUTCOME_GIVEN_BACK)
         return query_run(db, QUERY_runner_give_back, PARAMS(NUM(job->id), job->lease), err);
     if (kind->again_s)
-        return query_run(db, QUERY_runner_again, PARAMS(NUM(job->id), job->lease, NUM(kind->again_s)),
-                         err);
+        return query_run(db, QUERY_runner_again,
+                         PARAMS(NUM(job->id), job->lease, NUM(kind->again_s)), err);
     return jobs_finish(db, job, err);
 }
 
 static void count(const struct job *job, enum outcome outcome)
 {
     const int labels[] = {counter_label(METRIC_jobs_total, 0, job->kind),
-                          outcome == OUTCOME_FAILED ? 1 : outcome == OUTCOME_GIVEN_BACK ? 2 : 0};
+                          outcome == OUTCOME_FAILED       ? 1
+                          : outcome == OUTCOME_GIVEN_BACK ? 2
+                                                          : 0};
 
     counter_add(METRIC_jobs_total, labels, 1);
 }
@@ -264,7 +267,8 @@ static void *heart_thread(void *argument)
 
 /* --- leasing --------------------------------------------------------------------------------- */
 
-/* Take jobs while there are any and there is room. Returns in how many milliseconds to look again. */
+/* Take jobs while there are any and there is room. Returns in how many milliseconds to look again.
+ */
 static int take_jobs(struct runner *runner, bool *full)
 {
     struct error err;
@@ -297,8 +301,7 @@ static bool is_readable(int fd)
 }
 
 /* Notifications until there is a reason to look for jobs. */
-static void wait_for_work(struct runner *runner, int stop_fd, int wake_fd, int wait_ms,
-                          bool full)
+static void wait_for_work(struct runner *runner, int stop_fd, int wake_fd, int wait_ms, bool full)
 {
     int64_t deadline = now_ms() + wait_ms;
 
@@ -322,7 +325,8 @@ static void wait_for_work(struct runner *runner, int stop_fd, int wake_fd, int w
                 cancel_run(payload, CANCEL_ENDED);
             continue; /* what was missed the heart sees to */
         }
-        if (got == 0 && eventfd_read(runner->done_fd, &ended) == 0 && !full && !is_readable(stop_fd))
+        if (got == 0 && eventfd_read(runner->done_fd, &ended) == 0 && !full &&
+            !is_readable(stop_fd))
             continue;
         return;
     }
@@ -349,7 +353,8 @@ static void wait_until_idle(const struct runner *runner, int64_t deadline_ms)
     }
 }
 
-/* Turns are given back at their next seam, and what has not ended near the end of the drain time is cut off. */
+/* Turns are given back at their next seam, and what has not ended near the end of the drain time is
+ * cut off. */
 static void drain(struct runner *runner)
 {
     int64_t end_ms = now_ms() + settings.drain_seconds * 1000;
@@ -375,8 +380,7 @@ static void hasten_reconcile(struct runner *runner)
     auto_database struct database *db = NULL;
     struct error err;
 
-    if (database_borrow(runner->pool, BORROW_MS, &db, &err) < 0 ||
-        ensure_repeating(db, &err) < 0 ||
+    if (database_borrow(runner->pool, BORROW_MS, &db, &err) < 0 || ensure_repeating(db, &err) < 0 ||
         query_run(db, QUERY_runner_hasten, PARAMS("reconcile"), &err) < 0)
         LOG(WARNING, "reconcile_not_hastened", V("reason", err.message));
 }
@@ -425,7 +429,9 @@ static int open_all(struct runner *runner, struct error *err)
 
 int runner_run(int stop_fd, struct error *err)
 {
-    static struct runner runner = {.done_fd = -1, .stop_heart_fd = -1}; /* jobs that were left behind use it until the process ends */
+    static struct runner runner = {
+        .done_fd = -1,
+        .stop_heart_fd = -1}; /* jobs that were left behind use it until the process ends */
     auto_close int wake_fd = epoll_create1(EPOLL_CLOEXEC);
 
     if (wake_fd < 0)

@@ -16,10 +16,10 @@
 enum {
     SHELL_TIMEOUT_S = 60,
     SHELL_TIMEOUT_MAX_S = 3600,
-    COMMAND_BYTES_MAX = 128 * 1024 - 64, /* one argument of execve(2) has less than 128 KiB */
+    COMMAND_BYTES_MAX = 128 * 1024 - 64,     /* one argument of execve(2) has less than 128 KiB */
     SHELL_TEXT_MAX = TOOL_OUTPUT_MAX - 1024, /* both streams; the rest is for notes */
-    SHELL_ERRORS_SHARE = 16 * 1024, /* of that, for standard error at least */
-    SUPERVISOR_WAIT_MS = 10 * 1000, /* a supervisor that is restarted is back by then */
+    SHELL_ERRORS_SHARE = 16 * 1024,          /* of that, for standard error at least */
+    SUPERVISOR_WAIT_MS = 10 * 1000,          /* a supervisor that is restarted is back by then */
     SUPERVISOR_PAUSE_MS = 100,
     FILE_MODE = 0644,
 };
@@ -86,9 +86,14 @@ struct edit_arguments {
 
 static const struct field edit_arguments_fields[] = {
     {TEXT(edit_arguments, path), PATH_RULE},
-    {.name = "old", .type = FIELD_TEXT, .offset = offsetof(struct edit_arguments, old_text),
-     .min = 1, .about = "the passage as it is, with enough around it to be found once"},
-    {.name = "new", .type = FIELD_TEXT, .offset = offsetof(struct edit_arguments, new_text),
+    {.name = "old",
+     .type = FIELD_TEXT,
+     .offset = offsetof(struct edit_arguments, old_text),
+     .min = 1,
+     .about = "the passage as it is, with enough around it to be found once"},
+    {.name = "new",
+     .type = FIELD_TEXT,
+     .offset = offsetof(struct edit_arguments, new_text),
      .about = "what takes its place"},
 };
 SCHEMA(edit_arguments);
@@ -184,8 +189,8 @@ static int wrong_arguments(struct arena *arena, const char *name, const struct e
 
 /* --- the sandbox ----------------------------------------------------------------------------- */
 
-/* Wait for a supervisor that is being restarted, before anything is begun: a command must not be begun twice. 1 when
- * cancelled. */
+/* Wait for a supervisor that is being restarted, before anything is begun: a command must not be
+ * begun twice. 1 when cancelled. */
 static int find_supervisor(const struct tool_place *place, struct error *err)
 {
     struct pollfd cancel = {.fd = place->cancel_fd, .events = POLLIN};
@@ -235,8 +240,8 @@ static void end_line(struct buffer *text)
 static void tell_command(const struct sandbox_output *out, const struct sandbox_output *errors,
                          const struct exec_result *result, double timeout_s, struct buffer *text)
 {
-    size_t share = errors->bytes.length < SHELL_ERRORS_SHARE ? errors->bytes.length
-                                                             : SHELL_ERRORS_SHARE;
+    size_t share =
+        errors->bytes.length < SHELL_ERRORS_SHARE ? errors->bytes.length : SHELL_ERRORS_SHARE;
 
     add_stream(text, out, SHELL_TEXT_MAX - share);
     if (errors->bytes.length) {
@@ -431,11 +436,11 @@ static const struct tool {
     int (*run)(const struct tool_place *place, const void *arguments, struct tool_result *result,
                struct error *err);
 } tools[] = {
-#define TOOL(tool_name, needed, schema, text)                                                      \
-    {.name = #tool_name,                                                                           \
-     .capability = needed,                                                                         \
-     .arguments = &schema_##schema,                                                                \
-     .about = text,                                                                                \
+#define TOOL(tool_name, needed, schema, text) \
+    {.name = #tool_name,                      \
+     .capability = needed,                    \
+     .arguments = &schema_##schema,           \
+     .about = text,                           \
      .run = do_##tool_name},
 #include "run/tools.def"
 #undef TOOL
@@ -479,9 +484,10 @@ static bool is_offered(struct arena *arena, const char *capabilities, const stru
 
 static void offer_property(const struct field *field, struct buffer *out)
 {
-    static const char *const types[] = {
-        [FIELD_TEXT] = "string", [FIELD_NUMBER] = "integer", [FIELD_REAL] = "number",
-        [FIELD_FLAG] = "boolean"};
+    static const char *const types[] = {[FIELD_TEXT] = "string",
+                                        [FIELD_NUMBER] = "integer",
+                                        [FIELD_REAL] = "number",
+                                        [FIELD_FLAG] = "boolean"};
 
     json_format(out, "%s:{\"type\":%s,\"description\":%s}", field->name, types[field->type],
                 field->about ? field->about : "");

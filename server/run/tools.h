@@ -31,8 +31,10 @@ struct tool_result {
 
 /* The tools that these capabilities give, as the chat API lists them. */
 void tools_offer(struct arena *arena, const char *capabilities, struct buffer *out);
-/* Do a call. Whatever is wrong with it is a result, too. Returns 1 when it was cancelled: there is no result then. */
-int tools_call(const struct tool_place *place, const char *name, const char *arguments, struct tool_result *result);
+/* Do a call. Whatever is wrong with it is a result, too. Returns 1 when it was cancelled: there is
+ * no result then. */
+int tools_call(const struct tool_place *place, const char *name, const char *arguments,
+               struct tool_result *result);
 /* Whether there is a tool of that name. */
 bool tools_has(const char *name);
 

@@ -1,8 +1,8 @@
 /* A turn: the model answers, its calls are done, and again, until it makes none.
  *
- * Every step is one transaction that first makes sure that the run still goes on and that its job is still ours, and writes events
- * and conversation together. So a turn can be taken up by another runner at any point: what the conversation shows is what was
- * done. */
+ * Every step is one transaction that first makes sure that the run still goes on and that its job
+ * is still ours, and writes events and conversation together. So a turn can be taken up by another
+ * runner at any point: what the conversation shows is what was done. */
 #include "run/turn.h"
 
 #include <math.h>
@@ -28,8 +28,8 @@ enum {
     DATABASE_TRIES = 10,
     DATABASE_PAUSE_MS = 500,
     MODEL_TRIES = 3,
-    MODEL_BACKOFF_MS = 500, /* times 4 with each try */
-    DELTA_MS = 20,          /* pieces that come closer together are sent as one */
+    MODEL_BACKOFF_MS = 500,  /* times 4 with each try */
+    DELTA_MS = 20,           /* pieces that come closer together are sent as one */
     DELTA_BYTES = 16 * 1024, /* escaped at most six times as long, which fits the bus */
     PAUSE_CHECK_MS = 250,
     CALL_ID_MAX = 64,
@@ -140,7 +140,8 @@ static int step_begin(struct turn *turn, struct arena *arena, struct database **
     if (borrow(turn, db, err) < 0 || database_begin(*db, err) < 0)
         return -1;
     if (turns_lock(*db, job->session_id, arena, &lock, err) < 0 ||
-        query_row(*db, QUERY_turns_state, PARAMS(job->session_id, job->run_id), arena, state, err) < 0)
+        query_row(*db, QUERY_turns_state, PARAMS(job->session_id, job->run_id), arena, state, err) <
+            0)
         return err->kind == ERR_NOT_FOUND ? OVER : -1;
     if (strcmp(state->status, "running") != 0)
         return OVER;
@@ -149,8 +150,8 @@ static int step_begin(struct turn *turn, struct arena *arena, struct database **
     return GO_ON;
 }
 
-static int append(struct turn *turn, struct database *db, const char *type, const struct buffer *payload,
-                  struct error *err)
+static int append(struct turn *turn, struct database *db, const char *type,
+                  const struct buffer *payload, struct error *err)
 {
     return events_append(db, turn->job->session_id, turn->job->run_id, type, payload->data,
                          &turn->last_seq, err);
@@ -168,7 +169,8 @@ static int end_in(struct turn *turn, struct database *db, const char *status,
 }
 
 /* End the run in a step of its own. */
-static int fail_turn(struct turn *turn, const char *stop_reason, const char *reason, struct error *err)
+static int fail_turn(struct turn *turn, const char *stop_reason, const char *reason,
+                     struct error *err)
 {
     auto_arena struct arena arena = {0};
     auto_database struct database *db = NULL;
@@ -184,7 +186,8 @@ static int fail_turn(struct turn *turn, const char *stop_reason, const char *rea
 
 /* --- deltas ---------------------------------------------------------------------------------- */
 
-/* How much of the bytes can be sent: not the first part of a character that goes on in the next piece. */
+/* How much of the bytes can be sent: not the first part of a character that goes on in the next
+ * piece. */
 static size_t whole_characters(const struct buffer *text)
 {
     enum { CHARACTER_BYTES_MAX = 4 };
@@ -344,8 +347,8 @@ static void name_calls(struct turn *turn, struct model_answer *answer)
     }
 }
 
-static int log_said(struct turn *turn, struct database *db, const char *type, const struct buffer *text,
-                    struct error *err)
+static int log_said(struct turn *turn, struct database *db, const char *type,
+                    const struct buffer *text, struct error *err)
 {
     auto_buffer struct buffer payload = {0};
 
@@ -421,7 +424,8 @@ static int log_use(struct turn *turn, struct database *db, const struct tool_cal
 }
 
 /* The call is in the log before it runs. `*begun`: it was already, so another runner began it. */
-static int begin_call(struct turn *turn, const struct tool_call *call, bool *begun, struct error *err)
+static int begin_call(struct turn *turn, const struct tool_call *call, bool *begun,
+                      struct error *err)
 {
     auto_arena struct arena arena = {0};
     auto_database struct database *db = NULL;
@@ -441,8 +445,8 @@ static int begin_call(struct turn *turn, const struct tool_call *call, bool *beg
     return database_commit(db, err) < 0 ? -1 : GO_ON;
 }
 
-static int end_call(struct turn *turn, const struct tool_call *call, const struct tool_result *result,
-                    struct error *err)
+static int end_call(struct turn *turn, const struct tool_call *call,
+                    const struct tool_result *result, struct error *err)
 {
     auto_buffer struct buffer payload = {0}, shown = {0}, message = {0};
     auto_arena struct arena arena = {0};
@@ -491,8 +495,9 @@ static int do_call(struct turn *turn, const struct tool_call *call, struct error
         return step;
     if (begun) {
         result.is_error = true;
-        buffer_text(&result.text, "Error: the call was interrupted, since the server was restarted. What "
-                                  "it did up to then may have stayed.");
+        buffer_text(&result.text,
+                    "Error: the call was interrupted, since the server was restarted. What "
+                    "it did up to then may have stayed.");
     } else if (tools_call(&place, call->name, call->arguments, &result) == 1) {
         return OVER;
     }
@@ -506,14 +511,15 @@ static const char *write_system(struct turn *turn)
     const struct turn_context *context = &turn->context;
     bool has_tools = strcmp(turn->tools, "[]") != 0;
 
-    return arena_text(&turn->arena, "%s%s%s%s%s",
-                      has_tools ? "You work in a Linux sandbox of your own. Your files are in its workspace, "
-                                : "",
-                      has_tools ? context->workdir : "",
-                      has_tools ? "; tools take paths relative to it. The workspace is kept when the sandbox "
-                                  "stops, everything else in the sandbox is not."
-                                : "",
-                      has_tools && *context->instructions ? "\n\n" : "", context->instructions);
+    return arena_text(
+        &turn->arena, "%s%s%s%s%s",
+        has_tools ? "You work in a Linux sandbox of your own. Your files are in its workspace, "
+                  : "",
+        has_tools ? context->workdir : "",
+        has_tools ? "; tools take paths relative to it. The workspace is kept when the sandbox "
+                    "stops, everything else in the sandbox is not."
+                  : "",
+        has_tools && *context->instructions ? "\n\n" : "", context->instructions);
 }
 
 /* Read what the turn needs. OVER when there is nothing to do. */
@@ -568,12 +574,15 @@ static int run(struct turn *turn, struct error *err)
     if (step != GO_ON)
         return step;
     if (turn->job->attempts > turn->job->max_attempts)
-        return fail_turn(turn, "error", "the turn was given up: three times the server lost the process that worked on it",
-                         err);
+        return fail_turn(
+            turn, "error",
+            "the turn was given up: three times the server lost the process that worked on it",
+            err);
     return go_on(turn, err);
 }
 
-int turns_run(struct pool *pool, struct sandbox_link *link, const struct job *job, struct error *err)
+int turns_run(struct pool *pool, struct sandbox_link *link, const struct job *job,
+              struct error *err)
 {
     __attribute__((cleanup(turn_done))) struct turn turn = {
         .pool = pool, .link = link, .job = job, .cancel.fd = -1};

@@ -67,8 +67,7 @@ static int check_status(const struct session_lock *lock, bool wait_for_boot, str
     if (strcmp(lock->status, "provisioning") == 0)
         return error_set(err, ERR_CONFLICT, "the session's sandbox is still booting");
     if (strcmp(lock->status, "error") == 0)
-        return error_set(err, ERR_CONFLICT,
-                         "the session's sandbox could not boot: start it again");
+        return error_set(err, ERR_CONFLICT, "the session's sandbox could not boot: start it again");
     return error_set(err, ERR_CONFLICT, "the session is %s%s", lock->status,
                      strcmp(lock->status, "stopped") == 0 ? ": start it first" : "");
 }
@@ -98,8 +97,8 @@ int turns_begin(struct database *db, const char *session_id, const char *prompt,
 
     if (turns_lock(db, session_id, &arena, &lock, err) < 0 ||
         check_status(&lock, wait_for_boot, err) < 0 ||
-        query_rows(db, QUERY_turns_insert,
-                   PARAMS(session_id, prompt, NUM(max_turns), client_tools), &rows, err) < 0)
+        query_rows(db, QUERY_turns_insert, PARAMS(session_id, prompt, NUM(max_turns), client_tools),
+                   &rows, err) < 0)
         return -1;
     if (rows_count(rows) == 0)
         return error_set(err, ERR_CONFLICT, "the session has a turn in flight already");
@@ -122,8 +121,8 @@ int turns_charge(struct database *db, const char *run_id, struct arena *arena,
 
     usage_add(arena, state->usage, more, model, state->agent, &run);
     usage_add(arena, state->session_usage, more, model, state->agent, &session);
-    if (query_run(db, QUERY_turns_charge,
-                  PARAMS(run_id, run.data, NUM(state->turns), session.data), err) < 0)
+    if (query_run(db, QUERY_turns_charge, PARAMS(run_id, run.data, NUM(state->turns), session.data),
+                  err) < 0)
         return -1;
     state->usage = arena_copy(arena, run.data, run.length);
     state->session_usage = arena_copy(arena, session.data, session.length);

@@ -16,9 +16,10 @@ struct usage {
     double active_seconds;
 };
 
-/* Append `stored` (a usage object; "{}": nothing yet) with `more` added to the whole, and to what `model` and `agent` (a slug; either
- * may be NULL) have in it. Seconds of a model are its own alone: those of the whole run on while tools do. */
-void usage_add(struct arena *arena, const char *stored, const struct usage *more, const char *model, const char *agent,
-               struct buffer *out);
+/* Append `stored` (a usage object; "{}": nothing yet) with `more` added to the whole, and to what
+ * `model` and `agent` (a slug; either may be NULL) have in it. Seconds of a model are its own
+ * alone: those of the whole run on while tools do. */
+void usage_add(struct arena *arena, const char *stored, const struct usage *more, const char *model,
+               const char *agent, struct buffer *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* Conversations: whatever a turn left behind, the next request is one that a strict endpoint takes. */
+/* Conversations: whatever a turn left behind, the next request is one that a strict endpoint takes.
+ */
 #include "run/conversation.h"
 
 #include <string.h>
@@ -8,7 +9,9 @@
 
 #define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
 #define SAID(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
-#define CALL(id) "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"shell\",\"arguments\":\"{}\"}}"
+#define CALL(id)    \
+    "{\"id\":\"" id \
+    "\",\"type\":\"function\",\"function\":{\"name\":\"shell\",\"arguments\":\"{}\"}}"
 #define CALLS(calls) "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" calls "]}"
 #define RESULT(id) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"out\"}"
 
@@ -89,7 +92,8 @@ START_TEST(messages_are_written_as_they_are_read)
     ck_assert_str_eq(conversation_text(&conversation, 2), "");
     ck_assert_str_eq(conversation.items[2].calls[0].arguments, "{not \"json");
     ck_assert_str_eq(conversation.items[3].call_id, "id-1");
-    ck_assert(conversation_has_call(&conversation, "id-1") && !conversation_has_call(&conversation, "id-2"));
+    ck_assert(conversation_has_call(&conversation, "id-1") &&
+              !conversation_has_call(&conversation, "id-2"));
     ck_assert(strstr(called.data, "\"content\":null") != NULL);
 }
 END_TEST

@@ -16,7 +16,8 @@ static const struct {
     {"$ echo 1\n$ echo 2\n", "shell:echo 1\n|shell:echo 2\n"},
     {"$ cat <<EOF\nline\nEOF\n$ true", "shell:cat <<EOF\nline\nEOF\n|shell:true\n"},
     {"$ \n$ true", "shell:true\n"},
-    {"do\n```sh\necho 1\necho 2\n```\nand\n```bash\necho 3\n```\n", "shell:echo 1\necho 2\n|shell:echo 3\n"},
+    {"do\n```sh\necho 1\necho 2\n```\nand\n```bash\necho 3\n```\n",
+     "shell:echo 1\necho 2\n|shell:echo 3\n"},
     {"```sh\r\necho 1\r\n```\r\n", "shell:echo 1\n"},
     {"```\necho no\n```\n```python\nprint()\n```", ""},
     {"```python\n```sh\necho inside\n```\n", ""},
@@ -26,7 +27,8 @@ static const struct {
     {"```sh\n   \n```", ""},
     {"    ```sh\nnot a fence", ""},
     {"  ```shell  \necho indented\n  ```", "shell:echo indented\n"},
-    {"@tool ask_user {\"q\": 1}\n```sh\ntrue\n```", "ask_user:@tool ask_user {\"q\": 1}|shell:true\n"},
+    {"@tool ask_user {\"q\": 1}\n```sh\ntrue\n```",
+     "ask_user:@tool ask_user {\"q\": 1}|shell:true\n"},
     {"@tool ask_user", "ask_user:@tool ask_user"},
     {"@tool ", ""},
     {"say @tool x {}", ""},
@@ -40,7 +42,8 @@ START_TEST(prompts_are_scripts)
 
     buffer_text(&steps, "");
     for (size_t i = 0; i < script.count; i++)
-        buffer_format(&steps, "%s%s:%s", i ? "|" : "", script.steps[i].tool, script.steps[i].command);
+        buffer_format(&steps, "%s%s:%s", i ? "|" : "", script.steps[i].tool,
+                      script.steps[i].command);
     ck_assert_str_eq(steps.data ? steps.data : "", prompts[_i].steps);
 }
 END_TEST
@@ -69,8 +72,11 @@ START_TEST(a_script_is_worked_off_call_by_call)
     auto_arena struct arena arena = {0};
     auto_buffer struct buffer heard = {0};
     struct conversation conversation = {.arena = &arena};
-    const struct model_request request = {
-        .model = MODEL_BUILTIN, .conversation = &conversation, .tools = "[]", .on_text = hear, .context = &heard};
+    const struct model_request request = {.model = MODEL_BUILTIN,
+                                          .conversation = &conversation,
+                                          .tools = "[]",
+                                          .on_text = hear,
+                                          .context = &heard};
 
     conversation_note(&conversation, "{\"role\":\"user\",\"content\":\"$ old\"}");
     conversation_note(&conversation, "{\"role\":\"user\",\"content\":\"$ one\\n$ two\"}");
@@ -93,9 +99,10 @@ START_TEST(a_script_is_worked_off_call_by_call)
         model_shell_ask(&request, &answer);
         ck_assert_uint_eq(answer.call_count, 0);
         ck_assert_str_eq(answer.text.data, heard.data);
-        ck_assert_msg(strstr(heard.data, "no language model") && strstr(heard.data, "ran 2 commands") &&
-                          strstr(heard.data, "$ one\nout 1\n") && strstr(heard.data, "$ two\nout 2\n"),
-                      "%s", heard.data);
+        ck_assert_msg(
+            strstr(heard.data, "no language model") && strstr(heard.data, "ran 2 commands") &&
+                strstr(heard.data, "$ one\nout 1\n") && strstr(heard.data, "$ two\nout 2\n"),
+            "%s", heard.data);
     }
 }
 END_TEST
@@ -104,7 +111,8 @@ START_TEST(a_prompt_without_commands_gets_help)
 {
     auto_arena struct arena arena = {0};
     struct conversation conversation = {.arena = &arena};
-    const struct model_request request = {.model = MODEL_BUILTIN, .conversation = &conversation, .tools = "[]"};
+    const struct model_request request = {
+        .model = MODEL_BUILTIN, .conversation = &conversation, .tools = "[]"};
     auto_answer struct model_answer answer = {0};
 
     conversation_note(&conversation, "{\"role\":\"user\",\"content\":\"what is the time?\"}");

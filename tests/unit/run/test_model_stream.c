@@ -1,4 +1,5 @@
-/* Streams of models, as they come: cut anywhere, with what endpoints leave out, and with what is no answer. */
+/* Streams of models, as they come: cut anywhere, with what endpoints leave out, and with what is no
+ * answer. */
 #include "run/model_stream.h"
 
 #include <string.h>
@@ -6,8 +7,10 @@
 #include "common/json.h"
 #include "tests/unit/unit.h"
 
-#define CHUNK(delta) "data: {\"choices\":[{\"index\":0,\"delta\":" delta ",\"finish_reason\":null}]}\n\n"
-#define FINISH(reason) "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"" reason "\"}]}\n\n"
+#define CHUNK(delta) \
+    "data: {\"choices\":[{\"index\":0,\"delta\":" delta ",\"finish_reason\":null}]}\n\n"
+#define FINISH(reason) \
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"" reason "\"}]}\n\n"
 #define DONE "data: [DONE]\n\n"
 
 struct heard {
@@ -20,8 +23,8 @@ static void hear(void *context, const char *text, size_t length)
 }
 
 /* Feed `body` in pieces of `step` bytes. */
-static int read_body(const char *body, size_t step, struct model_answer *answer, struct heard *heard,
-                     const char *broken, struct error *err)
+static int read_body(const char *body, size_t step, struct model_answer *answer,
+                     struct heard *heard, const char *broken, struct error *err)
 {
     auto_stream struct model_stream stream;
     size_t length = strlen(body);
@@ -38,36 +41,70 @@ static const struct good {
     size_t calls;
     const char *id, *name, *arguments; /* of the last call */
 } good[] = {
-    {.body = CHUNK("{\"role\":\"assistant\",\"content\":\"\"}") CHUNK("{\"content\":\"Hel\"}") CHUNK("{\"content\":\"lo\"}")
-         FINISH("stop") DONE,
-     .text = "Hello", .thinking = ""},
-    {.body = ": comment\r\nevent: x\r\nid: 1\r\ndata:{\"choices\":[{\"delta\":{\"content\":\"crlf\"}}]}\r\n\r\ndata:[DONE]\r\n\r\n",
-     .text = "crlf", .thinking = ""},
-    {.body = CHUNK("{\"reasoning_content\":\"let \"}") CHUNK("{\"reasoning\":\"me\"}") CHUNK("{\"content\":\"so\"}") FINISH("stop"),
-     .text = "so", .thinking = "let me"},
-    {.body = CHUNK("{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"shell\",\"arguments\":\"\"}}]}")
+    {.body = CHUNK("{\"role\":\"assistant\",\"content\":\"\"}") CHUNK("{\"content\":\"Hel\"}")
+         CHUNK("{\"content\":\"lo\"}") FINISH("stop") DONE,
+     .text = "Hello",
+     .thinking = ""},
+    {.body =
+         ": comment\r\nevent: x\r\nid: "
+         "1\r\ndata:{\"choices\":[{\"delta\":{\"content\":\"crlf\"}}]}\r\n\r\ndata:[DONE]\r\n\r\n",
+     .text = "crlf",
+     .thinking = ""},
+    {.body = CHUNK("{\"reasoning_content\":\"let \"}") CHUNK("{\"reasoning\":\"me\"}")
+         CHUNK("{\"content\":\"so\"}") FINISH("stop"),
+     .text = "so",
+     .thinking = "let me"},
+    {.body = CHUNK("{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"type\":\"function\",\"function\":{"
+                   "\"name\":\"shell\",\"arguments\":\"\"}}]}")
          CHUNK("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"com\"}}]}")
-         CHUNK("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"mand\\\":1}\"}}]}") FINISH("tool_calls") DONE,
-     .text = "", .thinking = "", .calls = 1, .id = "a", .name = "shell", .arguments = "{\"command\":1}"},
+             CHUNK("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"mand\\\":1}\"}}]}")
+                 FINISH("tool_calls") DONE,
+     .text = "",
+     .thinking = "",
+     .calls = 1,
+     .id = "a",
+     .name = "shell",
+     .arguments = "{\"command\":1}"},
     /* two calls, interleaved */
-    {.body = CHUNK("{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"x\",\"arguments\":\"1\"}},"
+    {.body = CHUNK("{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"x\","
+                   "\"arguments\":\"1\"}},"
                    "{\"index\":1,\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"2\"}}]}")
-         CHUNK("{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"3\"}},{\"index\":0,\"function\":{\"arguments\":\"4\"}}]}")
-         FINISH("tool_calls"),
-     .text = "", .thinking = "", .calls = 2, .id = "b", .name = "y", .arguments = "23"},
+         CHUNK("{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"3\"}},{\"index\":0,"
+               "\"function\":{\"arguments\":\"4\"}}]}") FINISH("tool_calls"),
+     .text = "",
+     .thinking = "",
+     .calls = 2,
+     .id = "b",
+     .name = "y",
+     .arguments = "23"},
     /* no index, arguments that are no text, null where nothing is meant */
-    {.body = CHUNK("{\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"x\",\"arguments\":{\"k\":1}}}]}")
-         CHUNK("{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"2\"}}]}")
+    {.body = CHUNK("{\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"x\","
+                   "\"arguments\":{\"k\":1}}}]}") CHUNK(
+         "{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"2\"}}]}")
          CHUNK("{\"tool_calls\":[{\"function\":{\"arguments\":\"5\"}}]}") FINISH("tool_calls"),
-     .text = "", .thinking = "", .calls = 2, .id = "b", .name = "y", .arguments = "25"},
+     .text = "",
+     .thinking = "",
+     .calls = 2,
+     .id = "b",
+     .name = "y",
+     .arguments = "25"},
     /* what can't be stored */
-    {.body = CHUNK("{\"content\":\"a\\u0000b\\\\u0000c\"}") DONE, .text = "a\xEF\xBF\xBD" "b\\u0000c", .thinking = ""},
+    {.body = CHUNK("{\"content\":\"a\\u0000b\\\\u0000c\"}") DONE,
+     .text = "a\xEF\xBF\xBD"
+             "b\\u0000c",
+     .thinking = ""},
     {.body = CHUNK("{\"content\":\"\\ud83d\\ude00 \\ud83d \\ude00\\uD800\"}") DONE,
-     .text = "\xF0\x9F\x98\x80 \xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD", .thinking = ""},
+     .text = "\xF0\x9F\x98\x80 \xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD",
+     .thinking = ""},
     /* an endpoint that does not stream */
-    {.body = "{\n \"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"whole\"},\"finish_reason\":\"stop\"}]\n}\n",
-     .text = "whole", .thinking = ""},
-    {.body = "{\"choices\":[{\"message\":{\"content\":\"one line\"},\"finish_reason\":\"stop\"}]}", .text = "one line", .thinking = ""},
+    {.body = "{\n "
+             "\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"whole\"},\"finish_"
+             "reason\":\"stop\"}]\n}\n",
+     .text = "whole",
+     .thinking = ""},
+    {.body = "{\"choices\":[{\"message\":{\"content\":\"one line\"},\"finish_reason\":\"stop\"}]}",
+     .text = "one line",
+     .thinking = ""},
     /* finished, without the mark; and with neither text nor calls */
     {.body = CHUNK("{\"content\":\"x\"}") FINISH("length"), .text = "x", .thinking = ""},
     {.body = FINISH("stop") DONE, .text = "", .thinking = ""},
@@ -82,7 +119,8 @@ START_TEST(answers_are_read_however_they_are_cut)
         struct heard heard = {0};
         struct error err = {0};
 
-        ck_assert_msg(read_body(row->body, step, &answer, &heard, NULL, &err) == 0, "%s", err.message);
+        ck_assert_msg(read_body(row->body, step, &answer, &heard, NULL, &err) == 0, "%s",
+                      err.message);
         ck_assert_str_eq(answer.text.data ? answer.text.data : "", row->text);
         ck_assert_str_eq(heard.text.data ? heard.text.data : "", row->text);
         ck_assert_str_eq(answer.thinking.data ? answer.thinking.data : "", row->thinking);
@@ -111,7 +149,8 @@ static const struct bad {
     {"data: {\"error\":{\"message\":\"overloaded\"}}\n\n", NULL, "overloaded"},
     {"{\"error\":\"no\"}", NULL, "gave up: no"},
     {"", NULL, "with nothing"},
-    {CHUNK("{\"tool_calls\":[{\"index\":7,\"id\":\"a\",\"function\":{\"name\":\"x\"}}]}"), NULL, "cut short"},
+    {CHUNK("{\"tool_calls\":[{\"index\":7,\"id\":\"a\",\"function\":{\"name\":\"x\"}}]}"), NULL,
+     "cut short"},
 };
 
 START_TEST(what_is_no_whole_answer_says_why)
@@ -133,11 +172,15 @@ START_TEST(usage_is_taken_from_wherever_it_stands)
     struct heard heard = {0};
     struct error err = {0};
 
-    ck_assert_int_eq(read_body(FINISH("stop") "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":7,"
-                                              "\"prompt_tokens_details\":{\"cached_tokens\":3},"
-                                              "\"completion_tokens_details\":{\"reasoning_tokens\":2}}}\n\n" DONE,
-                               1000, &answer, &heard, NULL, &err),
-                     0);
+    ck_assert_int_eq(
+        read_body(
+            FINISH(
+                "stop") "data: "
+                        "{\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":7,"
+                        "\"prompt_tokens_details\":{\"cached_tokens\":3},"
+                        "\"completion_tokens_details\":{\"reasoning_tokens\":2}}}\n\n" DONE,
+            1000, &answer, &heard, NULL, &err),
+        0);
     ck_assert_int_eq(answer.usage.input_tokens, 11);
     ck_assert_int_eq(answer.usage.output_tokens, 7);
     ck_assert_int_eq(answer.usage.total_tokens, 18);
@@ -175,7 +218,9 @@ START_TEST(more_calls_than_anybody_needs_are_refused)
     for (; made < 200 && result == 0; made++) {
         auto_buffer struct buffer body = {0};
 
-        buffer_format(&body, CHUNK("{\"tool_calls\":[{\"id\":\"c%d\",\"function\":{\"name\":\"x\"}}]}"), made);
+        buffer_format(&body,
+                      CHUNK("{\"tool_calls\":[{\"id\":\"c%d\",\"function\":{\"name\":\"x\"}}]}"),
+                      made);
         result = model_stream_feed(&stream, body.data, body.length, &err);
     }
     ck_assert_int_eq(result, -1);

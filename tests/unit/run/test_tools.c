@@ -1,4 +1,5 @@
-/* Tools: what is offered, and what a call that can't be done is told. Calls that can need a sandbox: tests/api/test_runs.py. */
+/* Tools: what is offered, and what a call that can't be done is told. Calls that can need a
+ * sandbox: tests/api/test_runs.py. */
 #include "run/tools.h"
 
 #include <string.h>
@@ -80,12 +81,15 @@ static const struct {
 START_TEST(a_wrong_call_is_a_result)
 {
     auto_arena struct arena arena = {0};
-    const struct tool_place place = {.session_id = "", .capabilities = wrong[_i].capabilities, .cancel_fd = -1, .arena = &arena};
+    const struct tool_place place = {
+        .session_id = "", .capabilities = wrong[_i].capabilities, .cancel_fd = -1, .arena = &arena};
     struct tool_result result = {0};
 
     ck_assert_int_eq(tools_call(&place, wrong[_i].name, wrong[_i].arguments, &result), 0);
     ck_assert(result.is_error);
-    ck_assert_msg(strncmp(result.text.data, "Error: ", 7) == 0 && strstr(result.text.data, wrong[_i].says), "%s", result.text.data);
+    ck_assert_msg(strncmp(result.text.data, "Error: ", 7) == 0 &&
+                      strstr(result.text.data, wrong[_i].says),
+                  "%s", result.text.data);
     buffer_done(&result.text);
 }
 END_TEST
@@ -96,7 +100,9 @@ static const struct {
     const char *text;
 } texts[] = {
     {"plain \xC3\xBC", 8, "plain \xC3\xBC"},
-    {"a\xFF\xFE\0b\x1B[31m", 10, "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" "b\x1B[31m"},
+    {"a\xFF\xFE\0b\x1B[31m", 10,
+     "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+     "b\x1B[31m"},
     {"\xF0\x9F\x98", 3, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
     {"", 0, ""},
 };
@@ -115,7 +121,10 @@ START_TEST(a_cut_keeps_characters_whole_and_says_so)
 {
     auto_buffer struct buffer out = {0}, whole = {0};
 
-    tools_cut(&out, "ab\xC3\xBC" "cd", 6, 3);
+    tools_cut(&out,
+              "ab\xC3\xBC"
+              "cd",
+              6, 3);
     ck_assert_str_eq(out.data, "ab\n[4 more bytes were cut]");
     tools_cut(&whole, "abc", 3, 3);
     ck_assert_str_eq(whole.data, "abc");

@@ -4,14 +4,26 @@
 #include "common/json.h"
 #include "tests/unit/unit.h"
 
-#define NONE "\"requests\":0,\"input_tokens\":0,\"cached_input_tokens\":0,\"output_tokens\":0,\"reasoning_tokens\":0,\"total_tokens\":0"
-#define ONE "\"requests\":1,\"input_tokens\":11,\"cached_input_tokens\":2,\"output_tokens\":7,\"reasoning_tokens\":3,\"total_tokens\":18"
-#define TWO "\"requests\":2,\"input_tokens\":22,\"cached_input_tokens\":4,\"output_tokens\":14,\"reasoning_tokens\":6,\"total_tokens\":36"
+#define NONE                                                                                       \
+    "\"requests\":0,\"input_tokens\":0,\"cached_input_tokens\":0,\"output_tokens\":0,\"reasoning_" \
+    "tokens\":0,\"total_tokens\":0"
+#define ONE                                                                             \
+    "\"requests\":1,\"input_tokens\":11,\"cached_input_tokens\":2,\"output_tokens\":7," \
+    "\"reasoning_tokens\":3,\"total_tokens\":18"
+#define TWO                                                                              \
+    "\"requests\":2,\"input_tokens\":22,\"cached_input_tokens\":4,\"output_tokens\":14," \
+    "\"reasoning_tokens\":6,\"total_tokens\":36"
 
-static const struct usage answer = {.requests = 1, .input_tokens = 11, .cached_input_tokens = 2, .output_tokens = 7,
-                                    .reasoning_tokens = 3, .total_tokens = 18, .active_seconds = 0.5};
+static const struct usage answer = {.requests = 1,
+                                    .input_tokens = 11,
+                                    .cached_input_tokens = 2,
+                                    .output_tokens = 7,
+                                    .reasoning_tokens = 3,
+                                    .total_tokens = 18,
+                                    .active_seconds = 0.5};
 
-static const char *add(struct arena *arena, const char *stored, const struct usage *more, const char *model, const char *agent)
+static const char *add(struct arena *arena, const char *stored, const struct usage *more,
+                       const char *model, const char *agent)
 {
     auto_buffer struct buffer out = {0};
     struct error err;
@@ -26,11 +38,14 @@ START_TEST(answers_add_up)
     auto_arena struct arena arena = {0};
     const char *usage = add(&arena, "{}", &answer, "m", "a");
 
-    ck_assert_str_eq(usage, "{" ONE ",\"active_seconds\":0,\"by_model\":{\"m\":{" ONE ",\"active_seconds\":0.5}},"
+    ck_assert_str_eq(usage, "{" ONE ",\"active_seconds\":0,\"by_model\":{\"m\":{" ONE
+                            ",\"active_seconds\":0.5}},"
                             "\"by_agent\":{\"a\":{" ONE ",\"active_seconds\":0}}}");
     usage = add(&arena, usage, &answer, "m", "b");
-    ck_assert_str_eq(usage, "{" TWO ",\"active_seconds\":0,\"by_model\":{\"m\":{" TWO ",\"active_seconds\":1}},"
-                            "\"by_agent\":{\"a\":{" ONE ",\"active_seconds\":0},\"b\":{" ONE ",\"active_seconds\":0}}}");
+    ck_assert_str_eq(usage, "{" TWO ",\"active_seconds\":0,\"by_model\":{\"m\":{" TWO
+                            ",\"active_seconds\":1}},"
+                            "\"by_agent\":{\"a\":{" ONE ",\"active_seconds\":0},\"b\":{" ONE
+                            ",\"active_seconds\":0}}}");
 }
 END_TEST
 
@@ -40,16 +55,23 @@ START_TEST(the_end_of_a_turn_adds_its_seconds)
     const struct usage seconds = {.active_seconds = 2.25};
     const char *usage = add(&arena, "{}", &seconds, NULL, "a");
 
-    ck_assert_str_eq(usage, "{" NONE ",\"active_seconds\":2.25,\"by_model\":{},\"by_agent\":{\"a\":{" NONE ",\"active_seconds\":2.25}}}");
+    ck_assert_str_eq(usage,
+                     "{" NONE ",\"active_seconds\":2.25,\"by_model\":{},\"by_agent\":{\"a\":{" NONE
+                     ",\"active_seconds\":2.25}}}");
 }
 END_TEST
 
 START_TEST(names_are_escaped)
 {
     auto_arena struct arena arena = {0};
-    const char *usage = add(&arena, add(&arena, "{}", &answer, "a\"b\\c", "x"), &answer, "a\"b\\c", "x");
+    const char *usage =
+        add(&arena, add(&arena, "{}", &answer, "a\"b\\c", "x"), &answer, "a\"b\\c", "x");
 
-    ck_assert_int_eq(json_member_number(&arena, json_member(&arena, json_member(&arena, usage, "by_model"), "a\"b\\c"), "requests", 0), 2);
+    ck_assert_int_eq(
+        json_member_number(&arena,
+                           json_member(&arena, json_member(&arena, usage, "by_model"), "a\"b\\c"),
+                           "requests", 0),
+        2);
 }
 END_TEST
 
