@@ -440,32 +440,39 @@ static bool is_up(const struct session_lock *row)
     return is(row->status, "running") || is(row->status, "provisioning");
 }
 
+/* 1: the sandbox is to be taken down; 0: the session was used after all. */
+static int write_stop(struct pool *pool, const char *session_id, const char *reason,
+                      struct error *err)
+{
+    auto_arena struct arena arena = {0};
+    auto_database struct database *db = NULL;
+    struct session_lock row;
+
+    if (begin(pool, &db, err) < 0 || turns_lock(db, session_id, &arena, &row, err) < 0)
+        return -1;
+    if (is(reason, "idle")) {
+        int idle = query_run(db, QUERY_lifecycle_is_idle,
+                             PARAMS(session_id, NUM(settings.idle_ttl_seconds)), err);
+
+        if (idle <= 0)
+            return idle;
+    }
+    if (is_up(&row)) {
+        if (write_stopped(db, session_id, reason, err) < 0)
+            return -1;
+    } else if (row.stopped_reason && is(row.stopped_reason, "idle")) {
+        if (query_run(db, QUERY_lifecycle_stopped, PARAMS(session_id, reason), err) < 0)
+            return -1;
+    }
+    return database_commit(db, err) < 0 ? -1 : 1;
+}
+
 int lifecycle_stop(struct pool *pool, struct sandbox_link *link, const char *session_id,
                    const char *reason, struct error *err)
 {
-    auto_arena struct arena arena = {0};
-    struct database *db = NULL;
-    struct session_lock row;
-    int result = begin(pool, &db, err);
+    int written = write_stop(pool, session_id, reason, err);
 
-    if (result == 0)
-        result = turns_lock(db, session_id, &arena, &row, err);
-    if (result == 0 && is(reason, "idle")) {
-        result = query_run(db, QUERY_lifecycle_is_idle,
-                           PARAMS(session_id, NUM(settings.idle_ttl_seconds)), err);
-        if (result <= 0) { /* it was used after all */
-            database_return(db);
-            return result;
-        }
-    }
-    if (result >= 0 && is_up(&row))
-        result = write_stopped(db, session_id, reason, err);
-    else if (result >= 0 && row.stopped_reason && is(row.stopped_reason, "idle"))
-        result = query_run(db, QUERY_lifecycle_stopped, PARAMS(session_id, reason), err);
-    if (result >= 0)
-        result = database_commit(db, err);
-    database_return(db);
-    return result < 0 ? -1 : take_down(pool, link, session_id, err);
+    return written > 0 ? take_down(pool, link, session_id, err) : written;
 }
 
 int lifecycle_interrupt(struct pool *pool, const char *session_id, struct error *err)

@@ -72,7 +72,7 @@ static void replace_escapes(char *text, size_t length)
         if (low >= 0xDC00 && low < 0xE000)
             at += 10;
         else if (value == 0 || (value >= 0xD800 && value < 0xE000))
-            memcpy(at + 2, "fffd", 4);
+            memset(at + 2, 'f', 3), at[5] = 'd';
     }
 }
 

@@ -1,6 +1,7 @@
 /* The beginning and the end of a turn, as rows and events. */
 #include "run/turns.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/json.h"
@@ -102,7 +103,7 @@ int turns_begin(struct database *db, const char *session_id, const char *prompt,
         return -1;
     if (rows_count(rows) == 0)
         return error_set(err, ERR_CONFLICT, "the session has a turn in flight already");
-    strncat(id, rows_text(rows, 0, 0), sizeof(id) - 1);
+    snprintf(id, sizeof(id), "%s", rows_text(rows, 0, 0));
     if (log_prompt(db, session_id, id, prompt, err) < 0)
         return -1;
     if (!wait_for_boot && turns_enqueue(db, session_id, id, err) < 0)
