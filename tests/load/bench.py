@@ -188,11 +188,14 @@ def bench_http(project: Project, table: Table, options):
 def crun_beside(project: Project, table: Table, cache={}) -> dict | None:
     """Taken once for both parts that show it."""
     if "times" not in cache:
-        image = (project.state / "images" / "base").resolve() if project.state else None
+        try:
+            image = Path(project.setting("IMAGES_DIR", "", "supervisor"), project.setting("SANDBOX_IMAGE", "base"))
+        except (SystemExit, KeyError):
+            image = None
         folder = Path(tempfile.mkdtemp(prefix="bench-crun-"))
         try:
             if os.geteuid() != 0 or not shutil.which("crun") or not image or not image.is_dir():
-                table.add("crun", "not measured", "needs root, crun and STATE_DIR with the base image")
+                table.add("crun", "not measured", "needs root, crun, and STATE_DIR or --pid")
                 cache["times"] = None
             else:
                 cache["times"] = crun.measure(str(image), folder, 200, GAP)
@@ -303,7 +306,10 @@ class Followers:
 
 def follow_turn(project: Project, connection, session: str, count: int):
     """Seconds until all were open; from the message to the first and to the last follower's end of the turn; and memory per follower."""
-    streamer = next(iter(project.pids("streamer")), None)
+    try:
+        streamer = next(iter(project.pids("streamer")), None)
+    except SystemExit:
+        streamer = None
     own = memory(streamer) if streamer else {}
     kernel = kernel_memory()
     with Followers(project, session, project.last_seq(connection, session), count) as followers:

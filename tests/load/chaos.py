@@ -250,12 +250,14 @@ class Traces:
 
     def __init__(self, project: Project):
         self.project = project
-        supervisor = project.pids("supervisor")[0]
-        environment = dict(entry.partition("=")[::2] for entry in read(f"/proc/{supervisor}/environ").split("\0") if entry)
-        self.state = Path(f"/proc/{supervisor}/root{environment['SUPERVISOR_STATE']}")
-        status = self.state.stat()
+        self.state = project.setting("SUPERVISOR_STATE", "/var/lib/agent-sandbox/supervisor", "supervisor")
+        status = self.folder().stat()
         self.cgroup = f"agent-sandbox-{status.st_dev:x}-{status.st_ino:x}"
-        self.first_id = int(environment.get("ID_BASE", "1048576"))
+        self.first_id = int(project.setting("ID_BASE", "1048576", "supervisor"))
+
+    def folder(self) -> Path:
+        """The supervisor's, as it sees it."""
+        return Path(f"/proc/{self.project.pids('supervisor')[0]}/root{self.state}")
 
     def processes(self) -> set[str]:
         """By their user ids, which are nobody else's."""
@@ -280,7 +282,7 @@ class Traces:
         return found
 
     def folders(self) -> set[str]:
-        state = Path(f"/proc/{self.project.pids('supervisor')[0]}/root", *self.state.parts[4:])
+        state = self.folder()
         return {f"folder {path.relative_to(state)}" for pattern in ("*", "*/*") for path in state.glob(pattern)}
 
     def everything(self) -> set[str]:
@@ -341,8 +343,8 @@ def kill_one(project: Project, failures: Failures, load: Load, sessions, role: s
     time.sleep(max(0.0, 4 - ended))
     gap = load.health.longest_gap(began)
     failures.check(gap < GAP_MAX, f"after the {role}: /healthz unanswered for {ms(gap)}")
-    print(f"kill -9 of {role} {victim}: replaced within {replaced:.2f} s, commands work after {works:.2f} s, the {len(in_flight)} turns in flight ended "
-          f"after {ended:.1f} s, /healthz never more than {ms(gap)} apart", flush=True)
+    print(f"kill -9 of {role} {victim}: replaced within {replaced:.2f} s, commands work after {works:.2f} s, "
+          f"the {len(in_flight)} turns in flight ended after {ended:.1f} s, /healthz never more than {ms(gap)} apart", flush=True)
 
 
 def judge_followers(project: Project, failures: Failures, load: Load, sessions, connection):
@@ -356,7 +358,8 @@ def judge_followers(project: Project, failures: Failures, load: Load, sessions, 
         while any(follower.seen[-1:] != log[-1:] for follower in mine) and time.monotonic() < end:
             time.sleep(0.1)
         for follower in mine:
-            failures.check(follower.seen == log, f"a follower saw {len(follower.seen)} of {len(log)} events; lost {sorted(set(log) - set(follower.seen))[:5]}")
+            lost = sorted(set(log) - set(follower.seen))
+            failures.check(follower.seen == log, f"a follower saw {len(follower.seen)} of {len(log)} events; lost {lost[:5]}")
 
 
 def judge_descriptors(project: Project, failures: Failures, before, after):
@@ -365,9 +368,12 @@ def judge_descriptors(project: Project, failures: Failures, before, after):
         had = before[pid][1] if pid in before else max((c for r, c in before.values() if r == role), default=0)
         about = "" if pid in before else " (new, beside the old ones)"
         failures.check(count <= had + 10, f"{role} {pid} has {count} descriptors, had {had}{about}")
-    roles = Counter(role for role, _ in after.values())
-    print("descriptors " + ", ".join(f"{role} {max(c for r, c in before.values() if r == role)} → {max(c for r, c in after.values() if r == role)}"
-                                     for role in roles), flush=True)
+
+    def most(counts, role):
+        return max(count for other, count in counts.values() if other == role)
+
+    roles = dict.fromkeys(role for role, _ in after.values())
+    print("descriptors " + ", ".join(f"{role} {most(before, role)} → {most(after, role)}" for role in roles), flush=True)
 
 
 def main():

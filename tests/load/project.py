@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 TOP = Path(__file__).resolve().parents[2]
 START_SECONDS, STOP_SECONDS = 300, 120
@@ -254,10 +254,11 @@ class Project:
 
     def top(self) -> dict[str, int]:
         """`server` (the master), `supervisor` and, where it is ours, `postgres`."""
-        if self.run_pid is None and self.state:
-            return {role: int(pid) for role, _, pid in (line.partition("=") for line in read(self.state / "pids").splitlines())}
         if self.run_pid is None:
-            raise SystemExit("which processes serve is not known: set STATE_DIR, or give --pid of container/run.sh")
+            lines = read(self.state / "pids").splitlines() if self.state else []
+            if not lines:
+                raise SystemExit("which processes serve is not known: set STATE_DIR, or give --pid of container/run.sh")
+            return {role: int(pid) for role, _, pid in (line.partition("=") for line in lines)}
         found = {}
         for pid in children(self.run_pid):
             command = read(f"/proc/{pid}/cmdline").split("\0")[0].rsplit("/", 1)[-1]
@@ -276,9 +277,9 @@ class Project:
         """Every process of ours but PostgreSQL: pid → role."""
         return {pid: role for role in ("server", "supervisor", *ROLES) for pid in self.pids(role)}
 
-    def setting(self, variable: str, fallback: str) -> str:
-        """As the server was started with."""
-        for entry in read(f"/proc/{self.top()['server']}/environ").split("\0"):
+    def setting(self, variable: str, fallback: str, role: str = "server") -> str:
+        """As that process was started with."""
+        for entry in read(f"/proc/{self.top()[role]}/environ").split("\0"):
             name, _, value = entry.partition("=")
             if name == variable:
                 return value
@@ -315,7 +316,3 @@ def ms(seconds: float) -> str:
 
 def spread(times) -> str:
     return f"p50 {ms(percentile(times, 0.5))}, p99 {ms(percentile(times, 0.99))}, n {len(times)}"
-
-
-def path(*parts: str) -> str:
-    return "/" + "/".join(quote(part, safe="") for part in parts)
