@@ -1,4 +1,5 @@
-/* What CivetWeb alone can do, to compare the server with: one handler that answers a few bytes. bare_civetweb PORT */
+/* What CivetWeb alone can do, to compare the server with: one handler that answers a few bytes.
+ * bare_civetweb PORT */
 #include <civetweb.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +11,8 @@ static int answer(struct mg_connection *connection, void *data)
 
     (void)data;
     mg_printf(connection,
-              "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: keep-alive\r\n\r\n%s",
+              "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+              "%zu\r\nConnection: keep-alive\r\n\r\n%s",
               strlen(body), body);
     return 200;
 }
@@ -26,7 +28,9 @@ int main(int argc, char **argv)
         fputs("usage: bare_civetweb PORT\n", stderr);
         return 2;
     }
-    const char *options[] = {"listening_ports", argv[1], "num_threads", "64", "enable_keep_alive", "yes", "tcp_nodelay", "1", NULL};
+    const char *options[] = {
+        "listening_ports", argv[1], "num_threads", "64", "enable_keep_alive", "yes",
+        "tcp_nodelay",     "1",     NULL};
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);

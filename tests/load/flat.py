@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Memory and descriptors of every process stay flat over thousands of mixed requests: flat.py [--requests 2000] [--rounds 3] [--pid PID]
+"""Memory and descriptors of every process stay flat over thousands of mixed requests: flat.py [--requests 2000] [--rounds 4] [--pid PID]
 
 Every thread of the workers is used once, then the same mix runs in rounds, and those before the last two are the warm-up: pools and caches fill
-then. Flat means that in the last one no process has gained more than --descriptors descriptors or --kib of memory (PSS, so that pages
+then. Flat means that in the last one no process has gained more than --descriptors descriptors or some memory (--kib; PSS, so that pages
 shared after a fork count once). The private server has few threads, so that each has had every kind of request soon.
 """
 import argparse
@@ -54,6 +54,7 @@ class Mix:
                 self.once(step)
             self.once(("GET", "/api/auth/check", None, 401), self.stranger)
             done += len(self.steps) + 1
+            self.close() # the next connections may be another worker's
         try:
             session = project.session(self.connection, self.agent)["id"]
             self.connection.call("DELETE", f"/api/sessions/{session}")
@@ -82,9 +83,9 @@ def look(project: Project):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--descriptors", type=int, default=8)
-    parser.add_argument("--kib", type=int, default=1536)
+    parser.add_argument("--kib", type=int, default=192, help="for each thread of a worker, since each keeps what its largest request took")
     parser.add_argument("--pid", type=int, help="of container/run.sh, when SANDBOX_BASE_URL names a server")
     options = parser.parse_args()
     with Project(options.pid, WORKER_THREADS="8") as project, project.connect() as connection:
@@ -92,6 +93,7 @@ def main():
         sessions = [project.session(connection, agent)["id"] for _ in range(THREADS)]
         mixes = [Mix(project, agent, session, number) for number, session in enumerate(sessions)]
         project.use_every_thread(sessions)
+        kib = options.kib * int(project.setting("WORKER_THREADS", "64"))
         seen, rates = [], []
         for _ in range(options.rounds):
             began = time.monotonic()
@@ -115,7 +117,7 @@ def main():
             fine = False
             continue
         rounds = [round[pid] for round in seen if pid in round]
-        flat = rounds[-1][1] - had <= options.descriptors and rounds[-1][2] - size <= options.kib * 1024
+        flat = rounds[-1][1] - had <= options.descriptors and rounds[-1][2] - size <= kib * 1024
         print(f"{role:10} {pid}: descriptors {', '.join(str(r[1]) for r in rounds)}; PSS {', '.join(str(r[2] // 1024) for r in rounds)} KiB"
               f"{'' if flat else '  NOT FLAT'}")
         fine = fine and flat

@@ -1,8 +1,10 @@
-/* Many followers of one session in one process, so that the client's own cost is small beside the server's.
+/* Many followers of one session in one process, so that the client's own cost is small beside the
+ * server's.
  *
- * followers PORT COUNT PATH NEEDLE SECONDS opens COUNT streams of PATH on loopback, each with SANDBOX_API_KEY of the environment, and prints
- * "open N BEGAN ENDED" when all have their heads. It then reads, and prints "seen N FIRST LAST" when all have seen NEEDLE, or after SECONDS.
- * Times are seconds of CLOCK_MONOTONIC. It keeps the streams until standard input ends. */
+ * followers PORT COUNT PATH NEEDLE SECONDS opens COUNT streams of PATH on loopback, each with
+ * SANDBOX_API_KEY of the environment, and prints "open N BEGAN ENDED" when all have their heads. It
+ * then reads, and prints "seen N FIRST LAST" when all have seen NEEDLE, or after SECONDS. Times are
+ * seconds of CLOCK_MONOTONIC. It keeps the streams until standard input ends. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +30,8 @@ struct follower {
 };
 
 static struct follower *followers;
-static size_t headed, refused, seen, lost; /* refused: ended before its head; lost: ended before the needle */
+static size_t headed, refused, seen,
+    lost; /* refused: ended before its head; lost: ended before the needle */
 static double first, last;
 
 static double now(void)
@@ -48,7 +51,8 @@ static _Noreturn void fail(const char *what)
 /* Loopback connects at once; the request fits any socket buffer. */
 static void follower_open(struct follower *follower, int port, const char *request, int epoll)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = follower};
     size_t length = strlen(request);
@@ -58,7 +62,8 @@ static void follower_open(struct follower *follower, int port, const char *reque
         fail("connect");
     if (send(follower->fd, request, length, MSG_NOSIGNAL) != (ssize_t)length)
         fail("send");
-    if (fcntl(follower->fd, F_SETFL, O_NONBLOCK) < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, follower->fd, &event) < 0)
+    if (fcntl(follower->fd, F_SETFL, O_NONBLOCK) < 0 ||
+        epoll_ctl(epoll, EPOLL_CTL_ADD, follower->fd, &event) < 0)
         fail("epoll");
 }
 
@@ -70,8 +75,10 @@ static void follower_lost(struct follower *follower)
     lost += !follower->seen;
 }
 
-/* Look for the needle in the tail and the new bytes, behind which a new tail is kept. `text` has room for the tail in front of it. */
-static void follower_search(struct follower *follower, char *text, size_t length, const char *needle)
+/* Look for the needle in the tail and the new bytes, behind which a new tail is kept. `text` has
+ * room for the tail in front of it. */
+static void follower_search(struct follower *follower, char *text, size_t length,
+                            const char *needle)
 {
     size_t keep = strlen(needle) - 1;
 
@@ -154,7 +161,8 @@ int main(int argc, char **argv)
     if (!followers || epoll < 0)
         fail("start");
     if (snprintf(request, sizeof(request),
-                 "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n",
+                 "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: "
+                 "text/event-stream\r\n\r\n",
                  argv[3], key) >= (int)sizeof(request)) {
         fputs("followers: PATH or key is too long\n", stderr);
         return 2;

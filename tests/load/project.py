@@ -242,13 +242,14 @@ class Project:
 
         def use(number: int):
             with self.connect() as connection:
-                connection.request("POST", f"/api/sessions/{sessions[number % len(sessions)]}/exec", {"command": "sleep 2"})
+                connection.request("POST", f"/api/sessions/{sessions[number % len(sessions)]}/exec", {"command": "sleep 1"})
 
-        threads = [threading.Thread(target=use, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for _ in range(4):
+            threads = [threading.Thread(target=use, args=(number,)) for number in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
 
     # --- processes, found by parentage below the script that started them
 
