@@ -1,4 +1,6 @@
 """Sandboxes of sessions: boot, start, stop, idle release, delete, and what is found again after something died."""
+import os
+import signal
 import threading
 import time
 
@@ -13,6 +15,13 @@ NOWHERE = {"entries": {"src": {"kind": "git_repo", "repo": "no/where", "host": "
 @pytest.fixture
 def make_agent(make_agent):
     return lambda **definition: make_agent(**{"model": "scripted", **definition})
+
+
+def kill_runners(server):
+    killed = server.pids("runner")
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_for("other runners", lambda: len(set(server.pids("runner")) - set(killed)) == len(killed))
 
 
 def types(client, session_id):
@@ -238,9 +247,7 @@ def test_a_session_outlives_the_supervisor(client, server, session, model):
 def test_boots_outlive_their_runner(client, server, make_agent):
     agent = make_agent()
     made = [client.sessions.create(agent.id) for _ in range(3)]
-    for pid in server.pids("runner"):
-        server.kill("runner")
-        server.replaced("runner", pid)
+    kill_runners(server)
     made += [client.sessions.create(agent.id) for _ in range(3)]
     for session in made:
         assert client.sessions.wait_until_running(session.id, timeout=60).status == "running"

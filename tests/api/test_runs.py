@@ -1,5 +1,7 @@
 """Turns: what they leave in the log, tools, failures of the model, interrupting, what happens when their process dies."""
 import json
+import os
+import signal
 import threading
 import time
 import uuid
@@ -25,6 +27,13 @@ def say(model):
         model.script(marker, list(answers))
         return f"{prompt} {marker}"
     return make
+
+
+def kill_runners(server):
+    killed = server.pids("runner")
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_for("other runners", lambda: len(set(server.pids("runner")) - set(killed)) == len(killed))
 
 
 def events_of(client, session, run_id):
@@ -266,9 +275,7 @@ def test_a_turn_outlives_its_runner(client, server, session, model, say):
     prompt = say(call("shell", command="echo once >>log"), call("shell", command="echo again >>log; sleep 60"), text("survived"))
     run = client.sessions.send(session.id, prompt)
     wait_for("the second command", lambda: client.sessions.exec(session.id, "grep again log").exit_code == 0)
-    for pid in server.pids("runner"):
-        server.kill("runner")
-        server.replaced("runner", pid)
+    kill_runners(server)
     r = client.sessions.wait_for_run(session.id, run_id=run.id, timeout=90)
     assert r.text == "survived" and client.sessions.read_text(session.id, "log") == "once\nagain\n"
     first, second = results(client, session, run.id)
