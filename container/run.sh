@@ -101,7 +101,7 @@ take_ids() {
         exec 7>"/run/agent-sandbox/ids.$slot"
         if flock -n 7; then
             printf '%s\n' "$slot" >"$state/ids"
-            export ID_BASE=$((1048576 + slot * 131072000))
+            export ID_BASE=$((1048576 + slot * 2001 * 65536)) # as many ranges as SANDBOXES_MAX, and one
             return
         fi
     done

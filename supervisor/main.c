@@ -198,7 +198,7 @@ static void feed_watchdog(struct timer *timer)
 
 static int check_settings(struct error *err)
 {
-    int64_t last = settings.id_base + settings.sandboxes_max * ID_RANGE;
+    int64_t last = settings.id_base + (settings.sandboxes_max + 1) * ID_RANGE;
     int level = log_level_of(settings.log_level);
 
     if (level < 0)

@@ -96,7 +96,8 @@ int mounts_devices(struct error *err)
     return take_fd(&mount);
 }
 
-int mounts_clone(int directory, struct error *err)
+/* Another mount of the tree at `directory` (a descriptor). */
+static int clone_mount(int directory, struct error *err)
 {
     int mount = open_tree(directory, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
@@ -107,7 +108,7 @@ int mounts_clone(int directory, struct error *err)
 
 int mounts_idmap(int directory, int userns, struct error *err)
 {
-    auto_close int mount = mounts_clone(directory, err);
+    auto_close int mount = clone_mount(directory, err);
     struct mount_attr mapped = {
         .attr_set = MOUNT_ATTR_IDMAP | ATTR_COMMON,
         .userns_fd = (unsigned)userns,

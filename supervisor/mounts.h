@@ -7,13 +7,11 @@
 
 #include "common/error.h"
 
-/* The shared /dev: real device nodes on a read-only tmpfs. Made once; sandboxes get clones. Returns
- * a mount. */
+/* A /dev for one sandbox: real device nodes on a read-only tmpfs. Not shared, since whoever can
+ * open an inode can watch what others do to it (inotify(7)) and lock it. Returns a mount. */
 int mounts_devices(struct error *err);
-/* Another mount of the tree at `directory` (a descriptor). Returns it. */
-int mounts_clone(int directory, struct error *err);
-/* The same, in which the ids on disk (0..65535) are those of the user namespace `userns`: nothing
- * is ever chowned. */
+/* A mount of the tree at `directory` (a descriptor), in which the ids on disk (0..65535) are those
+ * of the user namespace `userns`: nothing is ever chowned. Returns it. */
 int mounts_idmap(int directory, int userns, struct error *err);
 /* An overlay of `upper` over `lower`, two id-mapped mounts; `upper` has the folders u and w.
  * `root_id` is the sandbox's root. */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/scope.h"
+#include "supervisor/capabilities.h"
 #include "supervisor/mounts.h"
 #include "supervisor/seccomp.h"
 #include "supervisor/selftest.h"
@@ -30,7 +31,7 @@ enum { GRANTS = 3 }; /* mounts that the child gets: root, workspace, /dev */
 static int spawner = -1; /* the main loop's end */
 static pid_t spawner_pid;
 static int sandboxes_folder; /* the spawner's descriptors */
-static int images_folder, devices, program;
+static int images_folder, program;
 
 /* --- packets with descriptors
  * ------------------------------------------------------------------------------------------- */
@@ -157,6 +158,41 @@ static int make_listener(int folder, struct error *err)
     return take_fd(&fd);
 }
 
+static int64_t owner_of(int64_t slot)
+{
+    return settings.id_base + slot;
+}
+
+static int64_t first_id(int64_t slot)
+{
+    return settings.id_base + (slot + 1) * ID_RANGE;
+}
+
+/* A new user namespace is charged to its maker's id for what it holds (inotify instances, message
+ * queues, pending signals: namespaces(7), "user.max_*"), so each sandbox has a maker of its own:
+ * else one could take what all the others, and the host's root, have. */
+static pid_t clone_owned(struct clone_args *args, uid_t owner, struct error *err)
+{
+    pid_t pid;
+
+    if (setresuid((uid_t)-1, owner, (uid_t)-1) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "setresuid");
+    if (capabilities_raise(err) < 0)
+        return -1;
+    pid = (pid_t)syscall(SYS_clone3, args, sizeof(*args));
+    if (pid == 0) {
+        /* /proc/self is its own: the change of id took that away. */
+        prctl(PR_SET_DUMPABLE, 1);
+        return 0;
+    }
+    if (pid < 0)
+        error_set_errno(err, ERR_INTERNAL, "clone3");
+    if (setresuid((uid_t)-1, 0, (uid_t)-1) < 0 && pid >= 0)
+        return error_set_errno(err, ERR_INTERNAL, "setresuid");
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of id clears */
+    return pid;
+}
+
 static int write_map(pid_t pid, const char *name, int64_t first, struct error *err)
 {
     char path[64], text[64];
@@ -172,7 +208,7 @@ static int write_map(pid_t pid, const char *name, int64_t first, struct error *e
 static int grant_mounts(const struct spawn_request *request, pid_t pid, int folder, int report,
                         struct error *err)
 {
-    int64_t first = settings.id_base + request->slot * ID_RANGE;
+    int64_t first = first_id(request->slot);
     char path[64];
 
     if (write_map(pid, "uid_map", first, err) < 0 || write_map(pid, "gid_map", first, err) < 0)
@@ -190,7 +226,7 @@ static int grant_mounts(const struct spawn_request *request, pid_t pid, int fold
     auto_close int upper = lower < 0 ? -1 : mounts_idmap(layers, userns, err);
     auto_close int root = upper < 0 ? -1 : mounts_overlay(lower, upper, (uid_t)first, err);
     auto_close int workspace = root < 0 ? -1 : mounts_idmap(files, userns, err);
-    auto_close int dev = workspace < 0 ? -1 : mounts_clone(devices, err);
+    auto_close int dev = workspace < 0 ? -1 : mounts_devices(err);
     if (dev < 0)
         return -1;
     if (send_packet(report, "", 1, (const int[GRANTS]){root, workspace, dev}, GRANTS) < 0)
@@ -249,9 +285,9 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         .exit_signal = SIGCHLD,
         .cgroup = entry.unified >= 0 ? (unsigned)entry.unified : 0,
     };
-    report.pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    report.pid = clone_owned(&args, (uid_t)owner_of(request->slot), err);
     if (report.pid < 0)
-        return error_set_errno(err, ERR_INTERNAL, "clone3");
+        return -1;
     if (report.pid == 0) {
         struct error failure = {0};
 
@@ -352,7 +388,7 @@ int spawn_open(int sandboxes, struct error *err)
         return error_set_errno(err, ERR_INTERNAL, "IMAGES_DIR %s", settings.images);
     if ((program = seal_program(settings.init_path, err)) < 0)
         return error_add_context(err, "INIT_PATH");
-    if (seccomp_prepare(err) < 0 || (devices = mounts_devices(err)) < 0)
+    if (seccomp_prepare(err) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
         return error_set_errno(err, ERR_INTERNAL, "socketpair");
@@ -364,7 +400,6 @@ int spawn_open(int sandboxes, struct error *err)
         serve(sockets[1]);
     }
     close(sockets[1]);
-    close(devices);
     close(program);
     close(images_folder);
     spawner = sockets[0];

@@ -18,7 +18,7 @@ struct containment {
     int report;   /* to the spawner: a struct error, or the end of file by the exec */
     int root;     /* the overlay */
     int workspace;
-    int devices;                                           /* a clone of the shared /dev */
+    int devices;                                           /* /dev, of this sandbox alone */
     int proc, terminals, shared_memory, temporary, system; /* made by mounts_make */
 };
 

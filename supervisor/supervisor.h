@@ -15,6 +15,8 @@ struct supervisor_settings {
 
 extern struct supervisor_settings settings;
 
+/* Ids from ID_BASE on: one range for the owners of the sandboxes' user namespaces, an id each that
+ * no process of a sandbox can have, then a range for every slot. */
 enum { ID_RANGE = 65536, SANDBOX_ID_LENGTH = 36, BOOT_LENGTH = 36 };
 
 #define WORKSPACE_PATH "/workspace"

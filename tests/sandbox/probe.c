@@ -7,6 +7,7 @@
 #include <linux/bpf.h>
 #include <linux/if_alg.h>
 #include <linux/keyctl.h>
+#include <mqueue.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -440,6 +443,38 @@ static int everyday(void)
            WORKS(kill(pid, SIGKILL));
 }
 
+/* What neighbours must not take from each other: the counts of a user, and the inodes of /dev. Both
+ * sides run this; the first keeps all it got. */
+static int take(int instances, bool keep)
+{
+    struct mq_attr size = {.mq_maxmsg = 10, .mq_msgsize = 8192};
+    int wrong = WORKS(inotify_init1(0)) | WORKS(mq_open("/queue", O_CREAT | O_RDWR, 0600, &size)) |
+                WORKS(flock(open("/dev/null", O_RDONLY), LOCK_EX | LOCK_NB)) |
+                WORKS(mq_unlink("/queue"));
+    char name[32];
+
+    for (int i = 0; i < instances; i++)
+        inotify_init1(0);
+    for (int i = 0; i < instances; i++) {
+        snprintf(name, sizeof(name), "/queue%d", i);
+        mq_open(name, O_CREAT | O_RDWR, 0600, &size);
+    }
+    if (keep && !wrong && fork() == 0)
+        for (;;)
+            pause();
+    return wrong;
+}
+
+static int takes_its_own(void)
+{
+    return take(0, false);
+}
+
+static int takes_all(void)
+{
+    return take(1000, true);
+}
+
 static const struct {
     const char *name;
     int (*run)(void);
@@ -471,6 +506,8 @@ static const struct {
     {"socket_families", socket_families},
     {"network", network},
     {"everyday", everyday},
+    {"takes_its_own", takes_its_own},
+    {"takes_all", takes_all},
 };
 
 int main(int argc, char **argv)

@@ -7,7 +7,7 @@ static const char *const probes[] = {
     "file_handles", "kernel_switches", "masked",          "descriptors",        "host_paths",
     "namespaces",   "clone3_hidden",   "trace_init",      "kill_init",          "priorities",
     "capabilities", "foreign_abis",    "forbidden_calls", "terminal_injection", "socket_families",
-    "network",      "everyday",
+    "network",      "everyday",        "takes_its_own",   "takes_all",
 };
 
 static void run_probe(const char *id, const char *name)
@@ -136,6 +136,30 @@ START_TEST(two_sandboxes_have_different_users)
 }
 END_TEST
 
+/* Where there is one count, one inode for all, the second to come finds it taken. */
+START_TEST(a_sandbox_takes_nothing_from_its_neighbour)
+{
+    const char *greedy = fixture_running(), *other = fixture_running();
+    int status;
+    pid_t host;
+
+    run_probe(greedy, "takes_all");
+    run_probe(other, "takes_its_own");
+    host = fork();
+    if (host == 0) {
+        char probe[PATH_MAX];
+
+        snprintf(probe, sizeof(probe), "%.4000s/tests/sandbox/probe", fixture_build);
+        execl(probe, probe, "takes_its_own", (char *)NULL);
+        _exit(127);
+    }
+    waitpid(host, &status, 0);
+    ck_assert_int_eq(status, 0);
+    fixture_destroy(greedy);
+    fixture_destroy(other);
+}
+END_TEST
+
 START_TEST(an_image_full_of_links_harms_nobody)
 {
     const char *id = fixture_id();
@@ -172,6 +196,7 @@ int main(void)
     tcase_add_test(tests, processes_are_bounded);
     tcase_add_test(tests, temporary_files_are_bounded);
     tcase_add_test(tests, two_sandboxes_have_different_users);
+    tcase_add_test(tests, a_sandbox_takes_nothing_from_its_neighbour);
     tcase_add_test(tests, an_image_full_of_links_harms_nobody);
     suite_add_tcase(suite, tests);
     return fixture_main(suite);
