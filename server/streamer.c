@@ -403,6 +403,9 @@ static void follower_free(struct streamer *streamer, struct follower *follower)
     for (uint16_t i = 0; i < follower->count; i++)
         frame_release(follower->queue[(follower->first + i) % follower->room]);
     free(follower->queue);
+    /* The worker that handed the socket over may still hold its own descriptor of it: closing ours would not end the watch, and
+     * an event would find a freed follower (epoll(7), "Will closing a file descriptor …"). */
+    epoll_ctl(streamer->epoll, EPOLL_CTL_DEL, follower->fd, NULL);
     close(follower->fd);
     free(follower);
     streamer->followers--;
