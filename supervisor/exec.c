@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +155,7 @@ static void answer(struct command *command, int status, int64_t duration_ms)
     struct connection *connection = command->connection;
 
     if (WIFSIGNALED(status)) {
-        result.signal = WTERMSIG(status) & 63;
+        result.signal = WTERMSIG(status) < NSIG ? WTERMSIG(status) : SIGKILL;
         result.exit_code = 128 + result.signal;
     } else {
         result.exit_code = WEXITSTATUS(status);
