@@ -6,7 +6,9 @@
  * an abort therefore finds the whole tree, whatever sessions and daemons it made, and the
  * background children of a command that ended by itself fall to init and live on. A tenant may kill
  * monitors (kill -9 -1): then the command falls to init, which goes on waiting for it. The monitor
- * never reaps the command, so its pid can't be reused before init knows how it ended. */
+ * never reaps the command, so its pid can't be reused before init knows how it ended. One that is
+ * stopped (kill -STOP -1) is continued, and what a monitor has not ended some time after its
+ * deadline init ends itself. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +30,13 @@
 #include "supervisor/init.h"
 
 enum { MONITOR_ENDED = 0, MONITOR_TIMED_OUT = 71, MONITOR_ABORTED = 72, MONITOR_FAILED = 73 };
-enum { KILL_PAUSE_MS = 5, KILL_PATIENCE_MS = 10000, OVERFLOW_ID = 65534, SAVED_ID = 65535 };
+enum {
+    KILL_PAUSE_MS = 5,
+    KILL_PATIENCE_MS = 8000,
+    MONITOR_GRACE_MS = 1000,
+    OVERFLOW_ID = 65534,
+    SAVED_ID = 65535
+};
 
 struct exec {
     enum { FREE, RUNNING, ENDED } state;
@@ -52,6 +60,7 @@ struct announcement {
 
 struct process {
     pid_t pid, parent;
+    bool dead; /* but not reaped: it may have a tracer who does not let go */
     bool doomed;
 };
 
@@ -78,11 +87,12 @@ static int64_t now_ms(void)
 /* --- process trees
  * ------------------------------------------------------------------------------------------- */
 
-static bool read_parent(const char *pid, pid_t *parent)
+static bool read_process(const char *pid, struct process *process)
 {
     char path[64], text[512], *after;
     ssize_t length;
-    int fd;
+    int fd, threads;
+    char state;
 
     snprintf(path, sizeof(path), "%.20s/stat", pid);
     fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
@@ -94,9 +104,11 @@ static bool read_parent(const char *pid, pid_t *parent)
         return false;
     text[length] = '\0';
     after = strrchr(text, ')'); /* the name before it is the tenant's choice */
-    if (!after || strlen(after) < 5)
+    if (!after ||
+        sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d",
+               &state, &process->parent, &threads) != 3)
         return false;
-    *parent = (pid_t)strtol(after + 4, NULL, 10);
+    process->dead = (state == 'Z' || state == 'X') && threads <= 1;
     return true;
 }
 
@@ -111,7 +123,7 @@ static void scan_processes(void)
         struct process found = {0};
 
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
-            !read_parent(entry->d_name, &found.parent))
+            !read_process(entry->d_name, &found))
             continue;
         found.pid = (pid_t)strtol(entry->d_name, NULL, 10);
         if (process_count == process_room) {
@@ -132,7 +144,7 @@ static void scan_processes(void)
 }
 
 /* Kill what descends from `root`, once. Zombies that are our own children are reaped, but for
- * `keep`. Returns how many there were. */
+ * `keep`. Returns how many lived. */
 static size_t kill_descendants(pid_t root, pid_t keep)
 {
     bool grew = true;
@@ -159,7 +171,7 @@ static size_t kill_descendants(pid_t root, pid_t keep)
         if (root == getpid() && processes[i].parent == root &&
             waitpid(processes[i].pid, NULL, WNOHANG) > 0)
             continue;
-        killed++;
+        killed += !processes[i].dead;
     }
     return killed;
 }
@@ -443,12 +455,20 @@ static void monitor_gone(struct exec *exec, int status)
 
 static void reap(void)
 {
-    int status;
+    /* Not for ever: one may go on stopping them. */
+    int status, patience = INIT_EXECS_MAX;
     pid_t pid;
 
     hear_announcements();
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = waitpid(-1, &status, WNOHANG | (patience > 0 ? WUNTRACED : 0))) > 0) {
         hear_announcements();
+        if (WIFSTOPPED(status)) {
+            patience--;
+            for (size_t i = 0; i < INIT_EXECS_MAX; i++)
+                if (execs[i].state == RUNNING && execs[i].monitor == pid)
+                    kill(pid, SIGCONT);
+            continue;
+        }
         for (size_t i = 0; i < INIT_EXECS_MAX; i++) {
             struct exec *exec = &execs[i];
 
@@ -469,8 +489,34 @@ static void reap(void)
     }
 }
 
-/* Commands whose monitor was killed. Returns how long until one needs attention, -1: none. */
-static int tend_orphans(void)
+static bool is_dead(pid_t pid)
+{
+    for (size_t i = 0; i < process_count; i++)
+        if (processes[i].pid == pid)
+            return processes[i].dead;
+    return false;
+}
+
+/* End an overdue tree in the place of a monitor that was killed, or that does not get to it. */
+static void end_overdue(struct exec *exec)
+{
+    if (!(exec->flags & INIT_ABORTED))
+        exec->flags |= INIT_TIMED_OUT;
+    if (exec->monitor) {
+        bool patient = now_ms() < exec->deadline_ms + MONITOR_GRACE_MS + KILL_PATIENCE_MS;
+
+        if (kill_descendants(exec->monitor, 0) == 0 || !patient)
+            kill(exec->monitor, SIGKILL);
+        return;
+    }
+    kill_descendants(exec->command, 0);
+    kill(exec->command, SIGKILL);
+    if (is_dead(exec->command))
+        exec_end(exec, SIGKILL);
+}
+
+/* See to what is overdue. Returns how long until something is, -1: never. */
+static int tend_overdue(void)
 {
     int64_t nearest = -1;
 
@@ -478,14 +524,11 @@ static int tend_orphans(void)
         struct exec *exec = &execs[i];
         int64_t left;
 
-        if (exec->state != RUNNING || exec->monitor)
+        if (exec->state != RUNNING)
             continue;
-        left = exec->deadline_ms - now_ms();
+        left = exec->deadline_ms + (exec->monitor ? MONITOR_GRACE_MS : 0) - now_ms();
         if (left <= 0) {
-            if (!(exec->flags & INIT_ABORTED))
-                exec->flags |= INIT_TIMED_OUT;
-            kill_descendants(exec->command, 0);
-            kill(exec->command, SIGKILL);
+            end_overdue(exec);
             left = KILL_PAUSE_MS;
         }
         if (nearest < 0 || left < nearest)
@@ -500,8 +543,8 @@ static void exec_abort(struct exec *exec)
         close(exec->abort_fd);
     exec->abort_fd = -1;
     exec->flags |= INIT_ABORTED;
-    if (!exec->monitor)
-        exec->deadline_ms = 0;
+    if (exec->deadline_ms > now_ms())
+        exec->deadline_ms = now_ms();
 }
 
 static void hello(void)
@@ -621,7 +664,7 @@ int main(void)
             {.fd = control, .events = late ? POLLIN | POLLOUT : POLLIN},
         };
 
-        poll(events, 3, tend_orphans());
+        poll(events, 3, tend_overdue());
         if (events[0].revents) {
             while (read(children, &seen, sizeof(seen)) > 0)
                 ;

@@ -19,6 +19,7 @@ static const struct {
     {"kill -9 $$", 137, 9},
     {"kill -TERM $$", 143, 15},
     {"kill -SEGV $$", 139, 11},
+    {"kill -64 $$", 192, 64},
     {"sh -c 'kill -9 $$'; exit $?", 137, 0},
     {"(exit 5) | true", 0, 0},
 };
@@ -199,6 +200,28 @@ START_TEST(killing_everything_inside_is_survived)
 }
 END_TEST
 
+/* Also by one who stops the monitor again and again. */
+START_TEST(stopping_everything_inside_delays_nothing)
+{
+    const char *id = fixture_running();
+    int64_t before = fixture_now_ms();
+
+    ck_prints(id, "kill -STOP -1; echo done", "done\n");
+    ck_assert_int_lt(fixture_now_ms() - before, 2000);
+    {
+        auto_outcome struct outcome outcome = fixture_run(
+            id, "(while :; do kill -STOP $PPID; done) & (setsid sleep 7654.3 &); sleep 7654.3",
+            500);
+
+        ck_assert_int_eq(outcome.result.exit_code, 124);
+        ck_assert_int_lt(fixture_now_ms() - before, 5000);
+    }
+    ck_soon(fixture_count_processes("7654.3") == 0, 2000);
+    ck_prints(id, "echo fine", "fine\n");
+    fixture_destroy(id);
+}
+END_TEST
+
 START_TEST(a_flood_is_cut_and_counted)
 {
     const char *argv[] = {"/bin/sh", "-c", "head -c 30000000 /dev/zero; echo end >&2"};
@@ -331,6 +354,7 @@ int main(void)
     tcase_add_test(tests, a_cancelled_command_ends_with_its_tree);
     tcase_add_test(tests, background_children_do_not_hold_the_answer_and_live_on);
     tcase_add_test(tests, killing_everything_inside_is_survived);
+    tcase_add_test(tests, stopping_everything_inside_delays_nothing);
     tcase_add_test(tests, a_flood_is_cut_and_counted);
     tcase_add_test(tests, output_just_before_the_end_is_complete);
     tcase_add_test(tests, a_long_argument_arrives_whole);
