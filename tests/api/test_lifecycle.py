@@ -109,7 +109,7 @@ def test_time_counts_while_it_is_up(client, session):
 
 
 def test_processes_end_with_a_stop(client, session):
-    client.sessions.exec(session.id, "(while :; do date >>ticks; sleep 0.05; done) >/dev/null 2>&1 &").check()
+    client.sessions.exec(session.id, "date >ticks; (while :; do date >>ticks; sleep 0.05; done) >/dev/null 2>&1 &").check()
     client.sessions.stop(session.id)
     before = client.sessions.read_file(session.id, "ticks")
     time.sleep(0.3)
