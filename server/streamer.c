@@ -1,18 +1,15 @@
 /* Followers, their cursors and what is on its way to them: see streamer.h.
  *
- * The loop never touches the database: two fetchers read pages of the log and give them back as ready frames, which all
- * followers at the same cursor share. A follower is `hungry` while the log may hold more behind its cursor. It is fed
+ * The loop never touches the database: the fetcher's threads read pages of the log and give them back as ready frames, which
+ * all followers at the same cursor share. A follower is `hungry` while the log may hold more behind its cursor. It is fed
  * only while its own queue is short, so a slow reader costs a bounded amount of memory and catches up by paging. */
 #include "server/streamer.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,17 +20,15 @@
 #include "common/scope.h"
 #include "common/wire.h"
 #include "http/follow.h"
+#include "server/fetcher.h"
 #include "server/metrics.h"
+#include "server/outbox.h"
 #include "server/role.h"
 #include "server/settings.h"
 #include "store/bus.h"
-#include "store/database.h"
 
 enum {
-    FETCHERS = 2,
     SESSION_BUCKETS = 4096,
-    PAGE_ROWS = 200,            /* as stream_page has them */
-    PAGE_BYTES = 1024 * 1024,
     QUEUE_BYTES = 256 * 1024,   /* beyond this a follower is not fed */
     HELD_BYTES = 1024 * 1024,   /* deltas of one session that wait for their place */
     PING_MS = 15 * 1000,
@@ -43,30 +38,14 @@ enum {
     RETRY_MS = 500,
 };
 
-/* Bytes on their way, shared by all who get them. Counted by the loop's thread only. */
-struct frame {
-    struct frame *next; /* in a page, or among the held deltas */
-    int references;
-    int64_t seq;        /* stored event; 0: delta, ping or head */
-    int64_t after;      /* delta */
-    uint64_t serial;    /* delta */
-    bool message;       /* an agent.message: ends the deltas before it */
-    size_t length;
-    char bytes[];
-};
-
 struct follower {
     int fd;
     bool dead;
     bool hungry;
     bool writable_wanted;
-    uint16_t first, count, room; /* of `queue`, a ring */
-    struct frame **queue;
-    size_t sent;                 /* of the first frame */
-    size_t queued;               /* bytes */
+    struct outbox outbox;
     int64_t cursor;
     uint64_t delta_serial;       /* newest delta it was given, or has passed */
-    int64_t written_ms;          /* when the socket last took something */
     int64_t said_ms;             /* when something was last queued */
     char key[37];                /* "" : the operator */
     struct session *session;
@@ -86,31 +65,8 @@ struct session {
     size_t held_bytes;
 };
 
-enum fetch_kind { FETCH_PAGE, FETCH_HEADS, FETCH_KEYS };
-
-struct fetch {
-    struct fetch *next;
-    enum fetch_kind kind;
-    char session[37];
-    int64_t after;
-    uint64_t wakes;
-    char *ids;            /* HEADS, KEYS: a PostgreSQL array */
-    /* the answer */
-    bool failed;
-    bool gone;            /* the session does not exist any more */
-    bool more;
-    struct frame *frames;
-    struct texts found;   /* HEADS, KEYS: ids that exist */
-    int64_t *heads;
-    struct arena arena;
-};
-
-struct fetch_list {
-    struct fetch *first, **end;
-};
-
 struct streamer {
-    int epoll, listener, bus, results_fd;
+    int epoll, listener, bus;
     struct session *buckets[SESSION_BUCKETS];
     struct follower *dead;
     struct frame *ping;
@@ -118,12 +74,7 @@ struct streamer {
     uint64_t delta_serial;
     int64_t now_ms, next_poll_ms, next_check_ms;
     bool heads_running, keys_running;
-    struct pool *pool;
-    pthread_mutex_t lock;      /* guards the two lists and `stopping` */
-    pthread_cond_t wanted_any;
-    struct fetch_list wanted, results;
-    bool stopping;
-    pthread_t threads[FETCHERS];
+    struct fetcher *fetcher;
 };
 
 /* What an epoll event is about: the loop's own descriptors have these, followers their address. */
@@ -135,181 +86,6 @@ static int64_t now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
-}
-
-/* --- frames ----------------------------------------------------------------------------------------------------- */
-
-static struct frame *frame_new(const void *bytes, size_t length)
-{
-    struct frame *frame = malloc(sizeof(*frame) + length);
-
-    if (!frame)
-        abort();
-    *frame = (struct frame){.references = 1, .length = length};
-    memcpy(frame->bytes, bytes, length);
-    return frame;
-}
-
-static void frame_release(struct frame *frame)
-{
-    if (frame && --frame->references == 0)
-        free(frame);
-}
-
-static void frames_release(struct frame *frame)
-{
-    while (frame) {
-        struct frame *next = frame->next;
-
-        frame_release(frame);
-        frame = next;
-    }
-}
-
-/* --- fetchers: the only ones here who talk to the database ------------------------------------------------------------ */
-
-static void list_add(struct fetch_list *list, struct fetch *fetch)
-{
-    fetch->next = NULL;
-    *list->end = fetch;
-    list->end = &fetch->next;
-}
-
-static struct fetch *list_take(struct fetch_list *list)
-{
-    struct fetch *fetch = list->first;
-
-    if (fetch) {
-        list->first = fetch->next;
-        if (!list->first)
-            list->end = &list->first;
-    }
-    return fetch;
-}
-
-static void fetch_free(struct fetch *fetch)
-{
-    frames_release(fetch->frames);
-    free(fetch->ids);
-    arena_done(&fetch->arena);
-    free(fetch);
-}
-
-static struct frame *frame_of_row(const struct rows *rows, size_t row)
-{
-    auto_buffer struct buffer text = {0};
-    const char *seq = rows_text(rows, row, 0);
-    const char *type = rows_text(rows, row, 3);
-    struct frame *frame;
-
-    buffer_format(&text, "id: %s\ndata: ", seq);
-    rows_json(rows, row, &text);
-    buffer_text(&text, "\n\n");
-    frame = frame_new(text.data, text.length);
-    frame->seq = strtoll(seq, NULL, 10);
-    frame->message = !strcmp(type, "agent.message");
-    return frame;
-}
-
-static int fetch_page(struct fetch *fetch, struct database *db, struct error *err)
-{
-    auto_rows struct rows *rows = NULL;
-    struct frame **end = &fetch->frames;
-    size_t bytes = 0;
-
-    if (query_rows(db, QUERY_stream_page, PARAMS(fetch->session, NUM(fetch->after)), &rows, err) < 0)
-        return -1;
-    for (size_t row = 0; row < rows_count(rows); row++) {
-        *end = frame_of_row(rows, row);
-        bytes += (*end)->length;
-        end = &(*end)->next;
-    }
-    fetch->more = rows_count(rows) >= PAGE_ROWS || bytes >= PAGE_BYTES;
-    if (rows_count(rows) == 0) {
-        auto_rows struct rows *heads = NULL;
-        auto_free char *ids = NULL;
-
-        if (asprintf(&ids, "{%s}", fetch->session) < 0)
-            abort();
-        if (query_rows(db, QUERY_stream_heads, PARAMS(ids), &heads, err) < 0)
-            return -1;
-        fetch->gone = rows_count(heads) == 0;
-    }
-    return 0;
-}
-
-static int fetch_ids(struct fetch *fetch, struct database *db, struct error *err)
-{
-    enum query_id query = fetch->kind == FETCH_HEADS ? QUERY_stream_heads : QUERY_stream_keys;
-    auto_rows struct rows *rows = NULL;
-
-    if (query_rows(db, query, PARAMS(fetch->ids), &rows, err) < 0)
-        return -1;
-    fetch->found.count = rows_count(rows);
-    fetch->found.items = arena_alloc(&fetch->arena, (fetch->found.count + 1) * sizeof(char *));
-    fetch->heads = arena_alloc(&fetch->arena, (fetch->found.count + 1) * sizeof(int64_t));
-    for (size_t row = 0; row < fetch->found.count; row++) {
-        const char *id = rows_text(rows, row, 0);
-
-        fetch->found.items[row] = arena_copy(&fetch->arena, id, strlen(id));
-        if (fetch->kind == FETCH_HEADS)
-            fetch->heads[row] = strtoll(rows_text(rows, row, 1), NULL, 10);
-    }
-    return 0;
-}
-
-static void fetch_do(struct streamer *streamer, struct fetch *fetch)
-{
-    auto_database struct database *db = NULL;
-    struct error err;
-
-    if (database_borrow(streamer->pool, 5000, &db, &err) < 0 ||
-        (fetch->kind == FETCH_PAGE ? fetch_page(fetch, db, &err) : fetch_ids(fetch, db, &err)) < 0) {
-        LOG(WARNING, "stream_fetch_failed", V("reason", err.message));
-        fetch->failed = true;
-    }
-}
-
-static void *fetcher(void *argument)
-{
-    struct streamer *streamer = argument;
-    const uint64_t one = 1;
-
-    pthread_mutex_lock(&streamer->lock);
-    while (!streamer->stopping) {
-        struct fetch *fetch = list_take(&streamer->wanted);
-
-        if (!fetch) {
-            pthread_cond_wait(&streamer->wanted_any, &streamer->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&streamer->lock);
-        fetch_do(streamer, fetch);
-        pthread_mutex_lock(&streamer->lock);
-        list_add(&streamer->results, fetch);
-        if (write(streamer->results_fd, &one, sizeof(one)) < 0)
-            LOG(ERROR, "stream_wake_failed", V("errno", errno));
-    }
-    pthread_mutex_unlock(&streamer->lock);
-    return NULL;
-}
-
-static void fetch_want(struct streamer *streamer, struct fetch *fetch)
-{
-    pthread_mutex_lock(&streamer->lock);
-    list_add(&streamer->wanted, fetch);
-    pthread_cond_signal(&streamer->wanted_any);
-    pthread_mutex_unlock(&streamer->lock);
-}
-
-static struct fetch *fetch_new(enum fetch_kind kind)
-{
-    struct fetch *fetch = calloc(1, sizeof(*fetch));
-
-    if (!fetch)
-        abort();
-    fetch->kind = kind;
-    return fetch;
 }
 
 /* --- sessions ------------------------------------------------------------------------------------------------------ */
@@ -357,7 +133,7 @@ static void session_feed(struct streamer *streamer, struct session *session)
     if (session->fetching || streamer->now_ms < session->retry_ms)
         return;
     for (const struct follower *follower = session->followers; follower; follower = follower->next)
-        if (follower->hungry && !follower->dead && follower->queued < QUEUE_BYTES &&
+        if (follower->hungry && !follower->dead && follower->outbox.bytes < QUEUE_BYTES &&
             (!furthest || follower->cursor < furthest->cursor))
             furthest = follower;
     if (!furthest)
@@ -367,7 +143,7 @@ static void session_feed(struct streamer *streamer, struct session *session)
     fetch->after = furthest->cursor;
     fetch->wakes = session->wakes;
     session->fetching = true;
-    fetch_want(streamer, fetch);
+    fetcher_ask(streamer->fetcher, fetch);
 }
 
 static void session_wake(struct streamer *streamer, struct session *session)
@@ -400,9 +176,7 @@ static void follower_free(struct streamer *streamer, struct follower *follower)
         session->followers = follower->next;
     if (follower->next)
         follower->next->previous = follower->previous;
-    for (uint16_t i = 0; i < follower->count; i++)
-        frame_release(follower->queue[(follower->first + i) % follower->room]);
-    free(follower->queue);
+    outbox_done(&follower->outbox);
     /* The worker that handed the socket over may still hold its own descriptor of it: closing ours would not end the watch, and
      * an event would find a freed follower (epoll(7), "Will closing a file descriptor …"). */
     epoll_ctl(streamer->epoll, EPOLL_CTL_DEL, follower->fd, NULL);
@@ -415,43 +189,15 @@ static void follower_free(struct streamer *streamer, struct follower *follower)
 
 static void follower_flush(struct streamer *streamer, struct follower *follower)
 {
-    bool wanted;
+    int left = outbox_flush(&follower->outbox, follower->fd, streamer->now_ms);
 
-    while (follower->count > 0) {
-        struct frame *frame = follower->queue[follower->first];
-        ssize_t sent = send(follower->fd, frame->bytes + follower->sent, frame->length - follower->sent,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (left < 0) {
+        follower_drop(streamer, follower);
+    } else if ((left > 0) != follower->writable_wanted) {
+        struct epoll_event event = {.events = EPOLLRDHUP | (left > 0 ? EPOLLOUT : 0), .data.ptr = follower};
 
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && errno != EAGAIN) {
-            follower_drop(streamer, follower);
-            return;
-        }
-        if (sent < 0)
-            break;
-        follower->written_ms = streamer->now_ms;
-        follower->sent += (size_t)sent;
-        follower->queued -= (size_t)sent;
-        if (follower->sent == frame->length) {
-            frame_release(frame);
-            follower->sent = 0;
-            follower->first = (uint16_t)((follower->first + 1) % follower->room);
-            follower->count--;
-        }
-    }
-    wanted = follower->count > 0;
-    if (wanted != follower->writable_wanted) {
-        struct epoll_event event = {.events = EPOLLRDHUP | (wanted ? EPOLLOUT : 0), .data.ptr = follower};
-
-        follower->writable_wanted = wanted;
+        follower->writable_wanted = left > 0;
         epoll_ctl(streamer->epoll, EPOLL_CTL_MOD, follower->fd, &event);
-    }
-    /* Idle followers hold no queue: most of them are idle most of the time. */
-    if (!wanted && follower->room > 4) {
-        free(follower->queue);
-        follower->queue = NULL;
-        follower->room = follower->first = 0;
     }
 }
 
@@ -459,26 +205,8 @@ static void follower_queue(struct streamer *streamer, struct follower *follower,
 {
     if (follower->dead)
         return;
-    if (follower->count == follower->room) {
-        uint16_t room = follower->room ? (uint16_t)(follower->room * 2) : 4;
-        struct frame **queue = calloc(room, sizeof(struct frame *));
-
-        if (!queue)
-            abort();
-        for (uint16_t i = 0; i < follower->count; i++)
-            queue[i] = follower->queue[(follower->first + i) % follower->room];
-        free(follower->queue);
-        follower->queue = queue;
-        follower->first = 0;
-        follower->room = room;
-    }
-    if (follower->count == 0)
-        follower->written_ms = streamer->now_ms;
-    follower->queue[(follower->first + follower->count) % follower->room] = frame;
-    follower->count++;
-    follower->queued += frame->length;
+    outbox_add(&follower->outbox, frame, streamer->now_ms);
     follower->said_ms = streamer->now_ms;
-    frame->references++;
 }
 
 /* A delta whose message the follower has seen already tells it nothing. */
@@ -533,7 +261,7 @@ static void on_delta(struct streamer *streamer, struct session *session, const s
             continue;
         }
         follower->delta_serial = delta->serial;
-        if (!delta_is_late(follower, delta) && follower->queued < QUEUE_BYTES) {
+        if (!delta_is_late(follower, delta) && follower->outbox.bytes < QUEUE_BYTES) {
             follower_queue(streamer, follower, delta);
             follower_flush(streamer, follower);
         }
@@ -655,18 +383,9 @@ static void on_keys(struct streamer *streamer, struct fetch *fetch)
 
 static void on_results(struct streamer *streamer)
 {
-    uint64_t count;
+    struct fetch *fetch;
 
-    if (read(streamer->results_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-        LOG(ERROR, "stream_results_failed", V("errno", errno));
-    for (;;) {
-        struct fetch *fetch;
-
-        pthread_mutex_lock(&streamer->lock);
-        fetch = list_take(&streamer->results);
-        pthread_mutex_unlock(&streamer->lock);
-        if (!fetch)
-            return;
+    while ((fetch = fetcher_take(streamer->fetcher))) {
         /* Deltas that were sent before these events were written are in the bus already: they come first. */
         on_bus(streamer);
         if (fetch->kind == FETCH_PAGE)
@@ -776,7 +495,7 @@ static void check_sessions(struct streamer *streamer)
     fetch = fetch_new(FETCH_HEADS);
     fetch->ids = ids.data;
     streamer->heads_running = true;
-    fetch_want(streamer, fetch);
+    fetcher_ask(streamer->fetcher, fetch);
 }
 
 static void check_keys(struct streamer *streamer)
@@ -801,7 +520,7 @@ static void check_keys(struct streamer *streamer)
     fetch = fetch_new(FETCH_KEYS);
     fetch->ids = ids.data;
     streamer->keys_running = true;
-    fetch_want(streamer, fetch);
+    fetcher_ask(streamer->fetcher, fetch);
 }
 
 static void on_tick(struct streamer *streamer)
@@ -809,10 +528,10 @@ static void on_tick(struct streamer *streamer)
     for (size_t bucket = 0; bucket < SESSION_BUCKETS; bucket++)
         for (struct session *session = streamer->buckets[bucket]; session; session = session->next) {
             for (struct follower *f = session->followers; f; f = f->next) {
-                if (f->count > 0 && streamer->now_ms - f->written_ms >= STALL_MS) {
+                if (f->outbox.count > 0 && streamer->now_ms - f->outbox.moved_ms >= STALL_MS) {
                     counter_add(METRIC_streams_dropped_total, NULL, 1);
                     follower_drop(streamer, f);
-                } else if (f->count == 0 && streamer->now_ms - f->said_ms >= PING_MS) {
+                } else if (f->outbox.count == 0 && streamer->now_ms - f->said_ms >= PING_MS) {
                     follower_queue(streamer, f, streamer->ping);
                     follower_flush(streamer, f);
                 }
@@ -864,27 +583,18 @@ static int streamer_open(struct streamer *streamer, int stop_fd, struct error *e
     static const char ping[] = ": ping\n\n";
 
     streamer->ping = frame_new(ping, sizeof(ping) - 1);
-    streamer->wanted.end = &streamer->wanted.first;
-    streamer->results.end = &streamer->results.first;
-    pthread_mutex_init(&streamer->lock, NULL);
-    pthread_cond_init(&streamer->wanted_any, NULL);
     streamer->epoll = epoll_create1(EPOLL_CLOEXEC);
-    streamer->results_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     streamer->listener = streamer->bus = -1;
-    if (streamer->epoll < 0 || streamer->results_fd < 0)
-        return error_set_errno(err, ERR_INTERNAL, "epoll_create1, eventfd");
-    if (pool_open(&streamer->pool, settings.database_url.value, FETCHERS, err) < 0)
-        return -1;
-    if ((streamer->bus = bus_receive_open(err)) < 0 || (streamer->listener = listen_open_socket(err)) < 0)
+    if (streamer->epoll < 0)
+        return error_set_errno(err, ERR_INTERNAL, "epoll_create1");
+    if (fetcher_open(&streamer->fetcher, settings.database_url.value, err) < 0 ||
+        (streamer->bus = bus_receive_open(err)) < 0 || (streamer->listener = listen_open_socket(err)) < 0)
         return -1;
     if (watch(streamer, streamer->listener, TAG_LISTENER, err) < 0 ||
         watch(streamer, streamer->bus, TAG_BUS, err) < 0 ||
-        watch(streamer, streamer->results_fd, TAG_RESULTS, err) < 0 ||
+        watch(streamer, fetcher_fd(streamer->fetcher), TAG_RESULTS, err) < 0 ||
         watch(streamer, stop_fd, TAG_STOP, err) < 0)
         return -1;
-    for (int i = 0; i < FETCHERS; i++)
-        if (pthread_create(&streamer->threads[i], NULL, fetcher, streamer) != 0)
-            return error_set(err, ERR_INTERNAL, "pthread_create failed");
     return 0;
 }
 
@@ -900,16 +610,7 @@ static void bury(struct streamer *streamer)
 
 static void streamer_close(struct streamer *streamer)
 {
-    struct fetch *fetch;
-
-    pthread_mutex_lock(&streamer->lock);
-    streamer->stopping = true;
-    pthread_cond_broadcast(&streamer->wanted_any);
-    pthread_mutex_unlock(&streamer->lock);
-    for (int i = 0; i < FETCHERS; i++)
-        pthread_join(streamer->threads[i], NULL);
-    while ((fetch = list_take(&streamer->wanted)) || (fetch = list_take(&streamer->results)))
-        fetch_free(fetch);
+    fetcher_close(streamer->fetcher);
     for (size_t bucket = 0; bucket < SESSION_BUCKETS; bucket++)
         while (streamer->buckets[bucket]) {
             struct session *session = streamer->buckets[bucket];
@@ -922,13 +623,9 @@ static void streamer_close(struct streamer *streamer)
                 session_forget_unused(streamer, session);
         }
     frame_release(streamer->ping);
-    pool_close(streamer->pool);
     close(streamer->epoll);
     close(streamer->bus);
     close(streamer->listener);
-    close(streamer->results_fd);
-    pthread_cond_destroy(&streamer->wanted_any);
-    pthread_mutex_destroy(&streamer->lock);
 }
 
 static void on_event(struct streamer *streamer, const struct epoll_event *event, bool *stop)
@@ -956,7 +653,7 @@ static void on_event(struct streamer *streamer, const struct epoll_event *event,
         return;
     }
     follower_flush(streamer, follower);
-    if (follower->hungry && follower->queued < QUEUE_BYTES)
+    if (follower->hungry && follower->outbox.bytes < QUEUE_BYTES)
         session_feed(streamer, follower->session);
 }
 
