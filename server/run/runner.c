@@ -19,6 +19,7 @@
 #include "common/token.h"
 #include "run/cancel.h"
 #include "run/lifecycle.h"
+#include "run/owner.h"
 #include "run/turns.h"
 #include "server/metrics.h"
 #include "server/settings.h"
@@ -375,14 +376,16 @@ static void drain(struct runner *runner)
     database_return(db);
 }
 
-static void hasten_reconcile(struct runner *runner)
+/* Something may have happened while nobody looked, and whoever this one stands in for has left jobs. */
+static void greet(struct runner *runner)
 {
     auto_database struct database *db = NULL;
     struct error err;
 
     if (database_borrow(runner->pool, BORROW_MS, &db, &err) < 0 || ensure_repeating(db, &err) < 0 ||
+        owner_sweep(db, &err) < 0 ||
         query_run(db, QUERY_runner_hasten, PARAMS("reconcile"), &err) < 0)
-        LOG(WARNING, "reconcile_not_hastened", V("reason", err.message));
+        LOG(WARNING, "runner_start_incomplete", V("reason", err.message));
 }
 
 static int serve(struct runner *runner, int stop_fd, int wake_fd, struct error *err)
@@ -393,7 +396,7 @@ static int serve(struct runner *runner, int stop_fd, int wake_fd, struct error *
         return -1;
     if (pthread_create(&heart, NULL, heart_thread, runner) != 0)
         return error_set(err, ERR_INTERNAL, "no thread for the heartbeat");
-    hasten_reconcile(runner);
+    greet(runner);
     while (!is_readable(stop_fd)) {
         bool full;
         int wait_ms = take_jobs(runner, &full);
@@ -411,12 +414,14 @@ static int open_all(struct runner *runner, struct error *err)
     static const char *const channels[] = {"jobs", "cancel", NULL};
     const char *url = settings.database_url.value;
 
-    token_uuid(runner->owner);
     if (settings.supervisor_socket[0])
         snprintf(runner->supervisor, sizeof(runner->supervisor), "%s", settings.supervisor_socket);
     else
         snprintf(runner->supervisor, sizeof(runner->supervisor), "%s/run/supervisor.sock",
                  settings.state_dir);
+    /* Its descriptor is kept as long as the process lives. */
+    if (owner_claim(runner->owner, err) < 0)
+        return -1;
     runner->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     runner->stop_heart_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (runner->done_fd < 0 || runner->stop_heart_fd < 0)
@@ -443,6 +448,7 @@ int runner_run(int stop_fd, struct error *err)
     listen_close(runner.listener);
     if (runner.active > 0)
         return 0;
+    owner_drop(runner.owner);
     pool_close(runner.pool);
     pool_close(runner.heart);
     close(runner.done_fd);

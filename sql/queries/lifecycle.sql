@@ -10,10 +10,13 @@ WHERE s.id = $1::uuid;
 SELECT status, stopped_reason, generation, prepared FROM sessions WHERE id = $1::uuid;
 
 -- name: lifecycle_booted returns nothing
-UPDATE sessions
+-- The variables are fixed here: an edit of the agent reaches the next boot.
+UPDATE sessions s
 SET status = 'running', error = NULL, stopped_reason = NULL, prepared = true, sandbox_started_at = clock_timestamp(),
-    last_used_at = now(), updated_at = now()
-WHERE id = $1::uuid;
+    environment = coalesce(coalesce(s.manifest, a.manifest) -> 'environment', '{}'), last_used_at = now(),
+    updated_at = now()
+FROM agents a
+WHERE s.id = $1::uuid AND a.id = s.agent_id;
 
 -- name: lifecycle_failed returns nothing
 UPDATE sessions SET status = 'error', error = $2::text, sandbox_started_at = NULL, updated_at = now() WHERE id = $1::uuid;

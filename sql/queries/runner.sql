@@ -36,6 +36,13 @@ WITH given AS (
     RETURNING kind)
 SELECT pg_notify('jobs', kind) FROM given;
 
+-- name: runner_expire returns nothing
+-- The leases of a runner that is known to be dead: taken up as if their time had run out.
+WITH expired AS (
+    UPDATE jobs SET lease_until = now() - interval '1 millisecond' WHERE owner = $1::text AND state = 'leased'
+    RETURNING kind)
+SELECT pg_notify('jobs', kind) FROM expired;
+
 -- name: runner_over returns nothing
 -- Those of these runs that this runner should not work on any more.
 SELECT wanted.id::text

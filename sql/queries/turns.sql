@@ -26,7 +26,7 @@ WHERE r.id = $2::uuid AND r.session_id = $1::uuid;
 -- All that a turn reads at its start: instructions and model of the session, else the agent's.
 SELECT r.status, r.turns, r.max_turns, s.workdir, coalesce(s.model, a.model) AS model, a.transport,
        coalesce(s.instructions, a.instructions) AS instructions, a.reasoning_effort, a.capabilities, a.slug AS agent,
-       coalesce(coalesce(s.manifest, a.manifest) -> 'environment', '{}') AS environment,
+       s.environment,
        coalesce((SELECT e.seq FROM events e WHERE e.session_id = s.id AND e.run_id = r.id ORDER BY e.seq DESC LIMIT 1), 0)
            AS last_seq
 FROM runs r JOIN sessions s ON s.id = r.session_id JOIN agents a ON a.id = s.agent_id

@@ -104,3 +104,13 @@ def test_a_caller_that_goes_ends_its_command(api, session):
             return
         time.sleep(0.1)
     pytest.fail("the command outlived its caller")
+
+
+def test_variables_are_those_of_the_last_boot(client, make_agent, make_session):
+    agent = make_agent(manifest={"environment": {"MODE": "old"}})
+    session = make_session(agent)
+    client.agents.update(agent.id, version=agent.version, manifest={"environment": {"MODE": "new"}})
+    assert client.sessions.exec(session.id, "echo $MODE").stdout == "old\n"
+    client.sessions.stop(session.id)
+    client.sessions.start(session.id)
+    assert client.sessions.exec(session.id, "echo $MODE").stdout == "new\n"

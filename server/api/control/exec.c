@@ -186,6 +186,11 @@ static int answer(struct response *res, const struct exec_request *body,
 
 /* The session is in use until the command ends, or at the latest until its timeout, should nobody
  * live to write the end. */
+static int use(struct request *req, const char *id, int64_t seconds, struct error *err)
+{
+    return query_run(req->db, QUERY_exec_use, PARAMS(id, NUM(seconds)), err) < 0 ? -1 : 0;
+}
+
 int exec_run(struct request *req, struct response *res, struct error *err)
 {
     const struct exec_request *body = req->body;
@@ -207,11 +212,11 @@ int exec_run(struct request *req, struct response *res, struct error *err)
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
     if (session_need_workspace(target.status, false, err) < 0 ||
-        session_use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 ||
+        use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 ||
         request_commit(req, err) < 0 ||
         sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out,
                      &errors, &result, err) < 0 ||
-        request_begin(req, err) < 0 || session_use(req, target.id, 0, err) < 0)
+        request_begin(req, err) < 0 || use(req, target.id, 0, err) < 0)
         return -1;
     return answer(res, body, &result, &out, &errors);
 }
