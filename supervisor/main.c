@@ -22,6 +22,7 @@
 #include "supervisor/capabilities.h"
 #include "supervisor/cgroup.h"
 #include "supervisor/connection.h"
+#include "supervisor/host.h"
 #include "supervisor/job.h"
 #include "supervisor/lifecycle.h"
 #include "supervisor/loop.h"
@@ -230,6 +231,7 @@ static int start(struct error *err)
 {
     umask(022);
     raise_limits();
+    host_raise_tables();
     if (sandbox_open(err) < 0 || cgroup_open(settings.state, settings.cgroups_required, err) < 0)
         return -1;
     /* Inits fall to this process when their worker ends. */
