@@ -16,7 +16,7 @@
 
 #include "common/scope.h"
 
-enum { MEMORY = 1, PIDS = 2, CPU = 4, ALL = 7, PERIOD_US = 100000 };
+enum { MEMORY = 1, PIDS = 2, CPU = 4, ALL = 7, PERIOD_US = 100000, SOCKET_SHARE = 8 };
 
 static const struct {
     unsigned bit;
@@ -337,6 +337,20 @@ const char *cgroup_describe(void)
 
 /* --- one sandbox ----------------------------------------------------------------------------- */
 
+/* v1 does not count the buffers of sockets as memory: they have a limit of their own, where it
+ * exists, and none unless it is set. */
+static int limit_sockets(const struct hierarchy *at, const char *sandbox, int64_t memory_bytes,
+                         struct error *err)
+{
+    char path[PATH_MAX], text[64];
+
+    snprintf(text, sizeof(text), "%lld", (long long)memory_bytes / SOCKET_SHARE);
+    snprintf(path, sizeof(path), "%s/%s/memory.kmem.tcp.limit_in_bytes", at->path, sandbox);
+    if (file_write(path, text) < 0 && errno != ENOENT)
+        return error_set_errno(err, ERR_INTERNAL, "write %s", path);
+    return 0;
+}
+
 static int limits_set(const struct hierarchy *at, const char *sandbox, const struct start *limits,
                       struct error *err)
 {
@@ -352,6 +366,8 @@ static int limits_set(const struct hierarchy *at, const char *sandbox, const str
                  at->unified ? "memory.swap.max" : "memory.memsw.limit_in_bytes");
         if (file_write(path, at->unified ? "0" : text) < 0 && errno != ENOENT)
             return error_set_errno(err, ERR_INTERNAL, "write %s", path);
+        if (!at->unified && limit_sockets(at, sandbox, limits->memory_bytes, err) < 0)
+            return -1;
     }
     if (at->holds & PIDS) {
         snprintf(text, sizeof(text), "%lld", (long long)limits->pids);
