@@ -61,6 +61,18 @@ int capabilities_raise(struct error *err)
     return result;
 }
 
+bool capabilities_have_resource(void)
+{
+    cap_flag_value_t value = CAP_CLEAR;
+    cap_t set = cap_get_proc();
+
+    if (set) {
+        cap_get_flag(set, CAP_SYS_RESOURCE, CAP_EFFECTIVE, &value);
+        cap_free(set);
+    }
+    return value == CAP_SET;
+}
+
 int capabilities_keep_main(struct error *err)
 {
     if (keep(main_loop, COUNT(main_loop), err) < 0)

@@ -2,10 +2,13 @@
 #ifndef SUPERVISOR_CAPABILITIES_H
 #define SUPERVISOR_CAPABILITIES_H
 
+#include <stdbool.h>
+
 #include "common/error.h"
 
 /* Make everything that is permitted effective again: setfsuid(2) takes some away. */
 int capabilities_raise(struct error *err);
+bool capabilities_have_resource(void); /* CAP_SYS_RESOURCE */
 /* The main loop keeps what it needs for files of other owners and for killing; mounting stays with
  * the spawner. */
 int capabilities_keep_main(struct error *err);

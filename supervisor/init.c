@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -34,6 +35,7 @@ enum {
     KILL_PAUSE_MS = 5,
     KILL_PATIENCE_MS = 8000,
     MONITOR_GRACE_MS = 1000,
+    STOP_ROUNDS = 32,
     OVERFLOW_ID = 65534,
     SAVED_ID = 65535
 };
@@ -61,6 +63,7 @@ struct announcement {
 struct process {
     pid_t pid, parent;
     bool dead; /* but not reaped: it may have a tracer who does not let go */
+    bool stopped;
     bool doomed;
 };
 
@@ -109,6 +112,7 @@ static bool read_process(const char *pid, struct process *process)
                &state, &process->parent, &threads) != 3)
         return false;
     process->dead = (state == 'Z' || state == 'X') && threads <= 1;
+    process->stopped = state == 'T' || state == 't';
     return true;
 }
 
@@ -143,37 +147,57 @@ static void scan_processes(void)
         close(fd);
 }
 
-/* Kill what descends from `root`, once. Zombies that are our own children are reaped, but for
- * `keep`. Returns how many lived. */
-static size_t kill_descendants(pid_t root, pid_t keep)
+static struct process *find_process(pid_t pid)
+{
+    size_t low = 0, high = process_count; /* /proc is in the order of the pids */
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (processes[middle].pid == pid)
+            return &processes[middle];
+        if (processes[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Send a signal to what descends from `root`, once. Returns how many have still to follow it. */
+static size_t signal_descendants(pid_t root, int number)
 {
     bool grew = true;
-    size_t killed = 0;
+    size_t going = 0;
 
     scan_processes();
     while (grew) {
         grew = false;
         for (size_t i = 0; i < process_count; i++) {
-            bool below = processes[i].parent == root;
+            const struct process *parent = find_process(processes[i].parent);
 
-            for (size_t k = 0; !below && k < process_count; k++)
-                below = processes[k].doomed && processes[k].pid == processes[i].parent;
-            if (below && !processes[i].doomed)
+            if (!processes[i].doomed && (processes[i].parent == root || (parent && parent->doomed)))
                 grew = processes[i].doomed = true;
         }
     }
     for (size_t i = 0; i < process_count; i++) {
-        if (!processes[i].doomed)
+        if (!processes[i].doomed || processes[i].dead ||
+            (number == SIGSTOP && processes[i].stopped))
             continue;
-        kill(processes[i].pid, SIGKILL);
-        if (processes[i].pid == keep)
-            continue;
-        if (root == getpid() && processes[i].parent == root &&
-            waitpid(processes[i].pid, NULL, WNOHANG) > 0)
-            continue;
-        killed += !processes[i].dead;
+        kill(processes[i].pid, number);
+        going++;
     }
-    return killed;
+    return going;
+}
+
+/* Kill what descends from `root`. Stopped first, since each that dies alone makes room for another
+ * fork. Returns how many lived. */
+static size_t kill_descendants(pid_t root)
+{
+    for (int round = 0; round < STOP_ROUNDS; round++)
+        if (signal_descendants(root, SIGSTOP) == 0)
+            break;
+    return signal_descendants(root, SIGKILL);
 }
 
 /* --- the command ----------------------------------------------------------------------------- */
@@ -235,6 +259,7 @@ static void run_command(char **texts, uint32_t argc, const int *fds, int go)
         if (dup2(fds[i], i) < 0)
             _exit(126);
     write_score();
+    setpriority(PRIO_PROCESS, 0, 0);
     syscall(SYS_close_range, 3, ~0U, 0);
     /* A directory that lies outside (reached by a descriptor, say) has no path. */
     if (chdir(texts[0]) < 0 || !getcwd(where, sizeof(where)) || where[0] != '/')
@@ -245,14 +270,6 @@ static void run_command(char **texts, uint32_t argc, const int *fds, int go)
 }
 
 /* --- the monitor ----------------------------------------------------------------------------- */
-
-static void end_tree(pid_t command)
-{
-    int64_t patience = now_ms() + KILL_PATIENCE_MS;
-
-    while (kill_descendants(getpid(), command) > 0 && now_ms() < patience)
-        poll(NULL, 0, KILL_PAUSE_MS);
-}
 
 /* Whether the command has ended; everything else that ended is reaped. */
 static bool command_ended(pid_t command)
@@ -266,6 +283,16 @@ static bool command_ended(pid_t command)
         if (info.si_pid == command)
             return true;
         waitpid(info.si_pid, NULL, WNOHANG);
+    }
+}
+
+static void end_tree(pid_t command)
+{
+    int64_t patience = now_ms() + KILL_PATIENCE_MS;
+
+    while (kill_descendants(getpid()) > 0 && now_ms() < patience) {
+        poll(NULL, 0, KILL_PAUSE_MS);
+        command_ended(command);
     }
 }
 
@@ -489,29 +516,24 @@ static void reap(void)
     }
 }
 
-static bool is_dead(pid_t pid)
-{
-    for (size_t i = 0; i < process_count; i++)
-        if (processes[i].pid == pid)
-            return processes[i].dead;
-    return false;
-}
-
 /* End an overdue tree in the place of a monitor that was killed, or that does not get to it. */
 static void end_overdue(struct exec *exec)
 {
+    const struct process *command;
+
     if (!(exec->flags & INIT_ABORTED))
         exec->flags |= INIT_TIMED_OUT;
     if (exec->monitor) {
         bool patient = now_ms() < exec->deadline_ms + MONITOR_GRACE_MS + KILL_PATIENCE_MS;
 
-        if (kill_descendants(exec->monitor, 0) == 0 || !patient)
+        if (kill_descendants(exec->monitor) == 0 || !patient)
             kill(exec->monitor, SIGKILL);
         return;
     }
-    kill_descendants(exec->command, 0);
+    kill_descendants(exec->command);
     kill(exec->command, SIGKILL);
-    if (is_dead(exec->command))
+    command = find_process(exec->command);
+    if (command && command->dead)
         exec_end(exec, SIGKILL);
 }
 

@@ -30,13 +30,6 @@ int limits_join(struct containment *containment, struct error *err)
     for (size_t i = 0; i < containment->cgroups->count; i++)
         if (write(containment->cgroups->tasks[i], "0", 1) != 1)
             return error_set_errno(err, ERR_INTERNAL, "join cgroup");
-    /* Now, while the file is still this process's own: a change of identity takes it away
-     * (proc(5)). */
-    /* Under pressure the host gives up sandboxes first; commands raise theirs further, so that init
-     * goes last. */
-    auto_close int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (score < 0 || write(score, "300", 3) != 3)
-        return error_set_errno(err, ERR_INTERNAL, "oom_score_adj");
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +27,7 @@
 #include "supervisor/selftest.h"
 #include "supervisor/steps.h"
 
+enum { INIT_NICE = -15 };
 enum { GRANTS = 3 }; /* mounts that the child gets: root, workspace, /dev */
 
 static int spawner = -1; /* the main loop's end */
@@ -193,6 +195,22 @@ static pid_t clone_owned(struct clone_args *args, uid_t owner, struct error *err
     return pid;
 }
 
+/* Under pressure the host gives up sandboxes first; commands raise theirs further. With
+ * CAP_SYS_RESOURCE this is also the least that they can have; without, that is what init has
+ * anyway, and init must not have more than any of them, so that it goes last (proc(5)). */
+static int write_score(pid_t pid, struct error *err)
+{
+    char path[64];
+
+    if (!capabilities_have_resource())
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
+    auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "300", 3) != 3)
+        return error_set_errno(err, ERR_INTERNAL, "oom_score_adj");
+    return 0;
+}
+
 static int write_map(pid_t pid, const char *name, int64_t first, struct error *err)
 {
     char path[64], text[64];
@@ -211,7 +229,8 @@ static int grant_mounts(const struct spawn_request *request, pid_t pid, int fold
     int64_t first = first_id(request->slot);
     char path[64];
 
-    if (write_map(pid, "uid_map", first, err) < 0 || write_map(pid, "gid_map", first, err) < 0)
+    if (write_score(pid, err) < 0 || write_map(pid, "uid_map", first, err) < 0 ||
+        write_map(pid, "gid_map", first, err) < 0)
         return -1;
     snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
     auto_close int userns = open(path, O_RDONLY | O_CLOEXEC);
@@ -300,6 +319,8 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
     }
     auto_close int pidfd = pidfd_number;
     close(take_fd(&theirs));
+    /* Against a crowd of the sandbox's own processes, which begin at 0 and can't go below. */
+    setpriority(PRIO_PROCESS, (id_t)report.pid, INIT_NICE);
     if (send_packet(result, &report, sizeof(report), &pidfd, 1) < 0)
         return error_set_errno(err, ERR_INTERNAL, "report");
     if (grant_mounts(request, report.pid, folder, ours, err) < 0)
