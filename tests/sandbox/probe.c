@@ -293,6 +293,24 @@ static int priorities(void)
            FAILS(setrlimit(RLIMIT_CORE, &(struct rlimit){1 << 20, 1 << 20}));
 }
 
+/* The kernel picks the one with the higher score: no process may get below init. */
+static int init_outlives(void)
+{
+    int own = open("/proc/self/oom_score_adj", O_RDWR),
+        other = open("/proc/1/oom_score_adj", O_RDONLY);
+    char mine[16] = "", theirs[16] = "";
+
+    for (int score = 0; score <= 1000; score += 100) {
+        snprintf(mine, sizeof(mine), "%d", score);
+        if (write(own, mine, strlen(mine)) > 0)
+            break;
+    }
+    memset(mine, 0, sizeof(mine));
+    return WORKS(pread(own, mine, sizeof(mine) - 1, 0)) |
+           WORKS(pread(other, theirs, sizeof(theirs) - 1, 0)) |
+           (atoi(theirs) > atoi(mine) ? printf("init has %s, I have %s", theirs, mine) > 0 : 0);
+}
+
 static int capabilities(void)
 {
     struct {
@@ -400,6 +418,31 @@ static int network(void)
     return wrong | FAILS(connect(fd, (struct sockaddr *)&away, sizeof(away)));
 }
 
+/* Full buffers of many connections are memory too. */
+static int socket_buffers(void)
+{
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(here);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), size = 1 << 30, wrong;
+    static char bytes[1 << 16];
+    size_t total = 0;
+
+    wrong = WORKS(bind(listener, (struct sockaddr *)&here, length)) | WORKS(listen(listener, 200)) |
+            WORKS(getsockname(listener, (struct sockaddr *)&here, &length));
+    for (int i = 0; i < 200 && !wrong; i++) {
+        int client = socket(AF_INET, SOCK_STREAM, 0);
+
+        setsockopt(client, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+        wrong = WORKS(connect(client, (struct sockaddr *)&here, length)) |
+                WORKS(accept(listener, NULL, NULL));
+        for (ssize_t sent; (sent = send(client, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0;)
+            total += (size_t)sent;
+    }
+    if (total > 64 << 20)
+        wrong |= printf("%zu MB are in socket buffers\n", total >> 20) > 0;
+    return wrong;
+}
+
 /* --- what must work ------------------------------------------------------------------------------
  */
 
@@ -499,6 +542,8 @@ static const struct {
     {"trace_init", trace_init},
     {"kill_init", kill_init},
     {"priorities", priorities},
+    {"init_outlives", init_outlives},
+    {"socket_buffers", socket_buffers},
     {"capabilities", capabilities},
     {"foreign_abis", foreign_abis},
     {"forbidden_calls", forbidden_calls},
@@ -512,6 +557,9 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+    /* Not a check: to be ended by others. */
+    while (argc > 1 && strcmp(argv[1], "crowd") == 0)
+        fork();
     for (size_t i = 0; argc > 1 && i < sizeof(checks) / sizeof(*checks); i++) {
         if (strcmp(argv[1], checks[i].name) == 0) {
             int wrong = checks[i].run();

@@ -2,12 +2,13 @@
 #include "tests/sandbox/fixture.h"
 
 static const char *const probes[] = {
-    "mount_tmpfs",  "mount_proc",      "mount_bind",      "mount_remount",      "mount_new_api",
-    "umount_masks", "change_root",     "make_device",     "host_files",         "own_program",
-    "file_handles", "kernel_switches", "masked",          "descriptors",        "host_paths",
-    "namespaces",   "clone3_hidden",   "trace_init",      "kill_init",          "priorities",
-    "capabilities", "foreign_abis",    "forbidden_calls", "terminal_injection", "socket_families",
-    "network",      "everyday",        "takes_its_own",   "takes_all",
+    "mount_tmpfs",    "mount_proc",      "mount_bind",      "mount_remount",      "mount_new_api",
+    "umount_masks",   "change_root",     "make_device",     "host_files",         "own_program",
+    "file_handles",   "kernel_switches", "masked",          "descriptors",        "host_paths",
+    "namespaces",     "clone3_hidden",   "trace_init",      "kill_init",          "priorities",
+    "capabilities",   "foreign_abis",    "forbidden_calls", "terminal_injection", "socket_families",
+    "network",        "everyday",        "takes_its_own",   "takes_all",          "init_outlives",
+    "socket_buffers",
 };
 
 static void run_probe(const char *id, const char *name)
@@ -121,6 +122,18 @@ START_TEST(temporary_files_are_bounded)
 }
 END_TEST
 
+/* What one sandbox may hold by its own limits is not all that the machine has. */
+START_TEST(tables_of_the_machine_hold_more_than_a_sandbox)
+{
+    static const char *const paths[] = {"fs/file-max", "fs/aio-max-nr", "kernel/pid_max",
+                                        "kernel/pty/max"};
+
+    for (size_t i = 0; i < COUNT(paths); i++)
+        ck_assert_msg(fixture_shell("test $(cat /proc/sys/%s) -ge 1048576", paths[i]) == 0, "%s",
+                      paths[i]);
+}
+END_TEST
+
 START_TEST(two_sandboxes_have_different_users)
 {
     const char *one = fixture_running(), *two = fixture_running();
@@ -195,6 +208,7 @@ int main(void)
     tcase_add_test(tests, memory_is_bounded);
     tcase_add_test(tests, processes_are_bounded);
     tcase_add_test(tests, temporary_files_are_bounded);
+    tcase_add_test(tests, tables_of_the_machine_hold_more_than_a_sandbox);
     tcase_add_test(tests, two_sandboxes_have_different_users);
     tcase_add_test(tests, a_sandbox_takes_nothing_from_its_neighbour);
     tcase_add_test(tests, an_image_full_of_links_harms_nobody);

@@ -222,6 +222,21 @@ START_TEST(stopping_everything_inside_delays_nothing)
 }
 END_TEST
 
+START_TEST(a_crowd_of_forks_ends_in_time)
+{
+    const char *id = fixture_running();
+    int64_t before = fixture_now_ms();
+    auto_outcome struct outcome outcome = fixture_run(id, "exec /probe crowd", 1000);
+
+    ck_assert_int_eq(outcome.result.exit_code, 124);
+    ck_assert_int_lt(fixture_now_ms() - before, 3500);
+    ck_prints(
+        id, "for p in /proc/[0-9]*; do echo; done | wc -l | { read n; test $n -lt 9 && echo few; }",
+        "few\n");
+    fixture_destroy(id);
+}
+END_TEST
+
 START_TEST(a_flood_is_cut_and_counted)
 {
     const char *argv[] = {"/bin/sh", "-c", "head -c 30000000 /dev/zero; echo end >&2"};
@@ -355,6 +370,7 @@ int main(void)
     tcase_add_test(tests, background_children_do_not_hold_the_answer_and_live_on);
     tcase_add_test(tests, killing_everything_inside_is_survived);
     tcase_add_test(tests, stopping_everything_inside_delays_nothing);
+    tcase_add_test(tests, a_crowd_of_forks_ends_in_time);
     tcase_add_test(tests, a_flood_is_cut_and_counted);
     tcase_add_test(tests, output_just_before_the_end_is_complete);
     tcase_add_test(tests, a_long_argument_arrives_whole);
