@@ -123,7 +123,7 @@ int listener_open(const char *host, int port, struct error *err)
 const char *listener_name(void)
 {
     static char name[NI_MAXHOST + NI_MAXSERV + 4];
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof(address);
     char host[NI_MAXHOST], port[NI_MAXSERV];
 

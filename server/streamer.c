@@ -273,7 +273,7 @@ static void on_delta(struct streamer *streamer, struct session *session, const s
     *session->held_end = delta;
     session->held_end = &delta->next;
     session->held_bytes += delta->length;
-    while (session->held_bytes > HELD_BYTES) {
+    while (session->held && session->held_bytes > HELD_BYTES) {
         struct frame *oldest = session->held;
 
         session->held = oldest->next;

@@ -18,7 +18,7 @@ try() {
     if output=$("$@" 2>&1); then
         echo "lint: $name: fine"
     else
-        printf '%s\n' "$output" | tail -n 80
+        printf '%s\n' "$output" | grep -E 'error:|warning:|: [a-zA-Z]+: ' | head -n 40 || printf '%s\n' "$output" | tail -n 40
         echo "lint: $name: FAILED"
         failed+=("$name")
     fi

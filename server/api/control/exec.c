@@ -121,12 +121,13 @@ static size_t shown_length(const struct sandbox_output *output)
 /* A string; unlike in what is stored, NUL stays what it is. */
 static void add_text(struct buffer *out, const struct sandbox_output *output)
 {
-    const char *at = output->bytes.data, *end = at + shown_length(output);
+    const char *at = output->bytes.data, *end;
 
     if (!at) {
         buffer_text(out, "\"\"");
         return;
     }
+    end = at + shown_length(output);
     for (bool first = true;; first = false) {
         const char *nul = memchr(at, '\0', (size_t)(end - at));
         size_t quote = out->length;
