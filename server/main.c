@@ -1,5 +1,6 @@
 /* sandbox-server: the command line. */
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,23 @@ static int make_folders(struct error *err)
     return 0;
 }
 
+/* Outside dev a server that nobody has a credential for is a mistake. */
+static int check_credentials(struct pool *pool, struct error *err)
+{
+    auto_database struct database *db = NULL;
+    auto_rows struct rows *rows = NULL;
+
+    if (server_settings_relaxed() || settings.operator_token.value[0])
+        return 0;
+    if (database_borrow(pool, 0, &db, err) < 0 || query_rows(db, QUERY_identity_any_key, NO_PARAMS, &rows, err) < 0)
+        return -1;
+    if (strcmp(rows_text(rows, 0, 0), "t") == 0)
+        return 0;
+    return error_set(err, ERR_INVALID,
+                     "OPERATOR_TOKEN is not set and there is no API key: nobody could come in (sandboxctl key create "
+                     "makes one)");
+}
+
 /* Every query against the schema that is there. The connection ends here: none outlives a fork. */
 static int check_database(struct error *err)
 {
@@ -60,14 +78,25 @@ static int check_database(struct error *err)
     if (pool_open(&pool, settings.database_url.value, 1, err) < 0)
         return -1;
     result = database_check(pool, err);
+    if (result == 0)
+        result = check_credentials(pool, err);
     pool_close(pool);
     return result;
+}
+
+/* A large answer gives its memory back when it has left, and 64 threads do not each keep a heap of their own (mallopt(3)). */
+static void bound_heap(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+    mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
+    mallopt(M_ARENA_MAX, 4);
 }
 
 static int serve(struct error *err)
 {
     static char bus[4096];
 
+    bound_heap();
     if (make_folders(err) < 0)
         return -1;
     snprintf(bus, sizeof(bus), "%s/run/bus.sock", settings.state_dir);
