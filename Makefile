@@ -254,12 +254,14 @@ run: ## install what is missing, build, start everything; steered by the environ
 
 PREFIX ?= /usr
 .PHONY: install
-install: $(PROGRAMS) ## programs, manual pages and units below DESTDIR
+install: $(PROGRAMS) ## programs and manual pages below DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/agent-sandbox $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0755 $(O)/sandbox-server $(O)/sandbox-supervisor $(O)/sandboxctl $(DESTDIR)$(PREFIX)/sbin/
 	install -m 0755 $(O)/sandbox-init container/base-image.sh $(DESTDIR)$(PREFIX)/lib/agent-sandbox/
 	install -m 0644 container/image-packages.txt $(DESTDIR)$(PREFIX)/lib/agent-sandbox/
-	install -m 0644 $(wildcard server/*.8 supervisor/*.8) $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -m 0644 server/sandboxctl.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -m 0644 server/server.8 $(DESTDIR)$(PREFIX)/share/man/man8/sandbox-server.8
+	install -m 0644 supervisor/supervisor.8 $(DESTDIR)$(PREFIX)/share/man/man8/sandbox-supervisor.8
 
 .PHONY: help
 help: ## list the targets
