@@ -41,6 +41,7 @@ static const struct setting table[] = {
 };
 
 static bool stopping;
+static bool spawner_died; /* then the sandboxes run on, whatever STOP_ON_EXIT says */
 static bool socket_is_ours;
 static int spare; /* descriptor */
 static struct watch listening, signals;
@@ -154,7 +155,7 @@ static void reap(void)
         if (pid == spawn_pid()) {
             /* Without it nothing can start; the next supervisor takes over what runs. */
             LOG(ERROR, "spawner_died");
-            stopping = true;
+            spawner_died = stopping = true;
         }
     }
 }
@@ -250,12 +251,12 @@ static void stop(void)
 {
     notify_send("STOPPING=1");
     connection_close_all();
-    if (settings.stop_on_exit)
+    if (settings.stop_on_exit && !spawner_died)
         lifecycle_stop_all();
     cgroup_close(settings.state); /* which leaves those that are in use */
     if (socket_is_ours)
         unlink(settings.socket_path);
-    LOG(INFO, "supervisor_stopped", V("sandboxes_stopped", (bool)settings.stop_on_exit));
+    LOG(INFO, "supervisor_stopped", V("sandboxes_stopped", settings.stop_on_exit && !spawner_died));
 }
 
 static void usage(void)
@@ -293,5 +294,5 @@ int main(int argc, char **argv)
         feed_watchdog(&watchdog);
     loop_run(&stopping);
     stop();
-    return 0;
+    return spawner_died;
 }

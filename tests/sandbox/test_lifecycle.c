@@ -229,6 +229,32 @@ START_TEST(a_killed_supervisor_finds_its_sandboxes)
 }
 END_TEST
 
+/* STOP_ON_EXIT is for an end that was asked for. */
+START_TEST(a_supervisor_that_lost_its_spawner_leaves_them_running)
+{
+    const char *id = fixture_running();
+    char pid[32], before[65], after[65];
+    int status;
+
+    boot_of(id, before);
+    snprintf(pid, sizeof(pid), "%d", fixture_supervisor);
+    int spawner = count_lines(
+        "grep -l '^PPid:.%s$' /proc/[0-9]*/status | while read f; do grep -q spawner $f "
+        "&& sed -n 's/^Pid:.//p' $f; done",
+        pid);
+    ck_assert_int_gt(spawner, 1);
+    kill(spawner, SIGKILL);
+    waitpid(fixture_supervisor, &status, 0);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+    ck_assert(fixture_start_supervisor());
+    boot_of(id, after);
+    ck_assert_str_eq(after, before);
+    ck_prints(id, "echo usable", "usable\n");
+    fixture_destroy(id);
+    fixture_destroy(fixture_running());
+}
+END_TEST
+
 START_TEST(a_command_in_flight_ends_with_its_asker)
 {
     const char *id = fixture_running();
@@ -336,6 +362,7 @@ int main(void)
     tcase_add_test(tests, an_end_from_within_is_noticed);
     tcase_add_test(tests, a_stop_storm_ends_in_time);
     tcase_add_test(tests, a_killed_supervisor_finds_its_sandboxes);
+    tcase_add_test(tests, a_supervisor_that_lost_its_spawner_leaves_them_running);
     tcase_add_test(tests, a_command_in_flight_ends_with_its_asker);
     tcase_add_test(tests, a_kill_at_any_moment_leaves_nothing);
     tcase_add_test(tests, an_orderly_end_leaves_them_running_or_stops_them);
