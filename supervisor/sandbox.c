@@ -92,11 +92,19 @@ int sandbox_folder(void)
     return folder;
 }
 
+/* A job may find that the sandbox was destroyed since the job was forked. */
+static int missing(struct error *err, const char *what)
+{
+    if (errno == ENOENT)
+        return error_set(err, ERR_NOT_FOUND, "there is no such sandbox");
+    return error_set_errno(err, ERR_INTERNAL, "%s", what);
+}
+
 int sandbox_open_folder(const char *id, struct error *err)
 {
     int fd = openat(folder, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-    return fd < 0 ? error_set_errno(err, ERR_INTERNAL, "folder of the sandbox") : fd;
+    return fd < 0 ? missing(err, "folder of the sandbox") : fd;
 }
 
 int sandbox_open_workspace(const char *id, struct error *err)
@@ -106,7 +114,7 @@ int sandbox_open_workspace(const char *id, struct error *err)
 
     snprintf(path, sizeof(path), "%s/ws", id);
     fd = openat(folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? error_set_errno(err, ERR_INTERNAL, "workspace") : fd;
+    return fd < 0 ? missing(err, "workspace") : fd;
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
