@@ -33,20 +33,29 @@ int limits_join(struct containment *containment, struct error *err)
     return 0;
 }
 
+static int limit(int resource, const char *name, struct rlimit wanted, struct error *err)
+{
+    struct rlimit now;
+
+    if (getrlimit((__rlimit_resource_t)resource, &now) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", name);
+    if (wanted.rlim_max > now.rlim_max)
+        wanted.rlim_max = now.rlim_max;
+    if (wanted.rlim_cur > wanted.rlim_max)
+        wanted.rlim_cur = wanted.rlim_max;
+    if (setrlimit((__rlimit_resource_t)resource, &wanted) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "%s", name);
+    return 0;
+}
+
 int limits_apply(struct containment *containment, struct error *err)
 {
-    (void)containment;
-    for (size_t i = 0; i < COUNT(limits); i++) {
-        struct rlimit now, wanted = {limits[i].soft, limits[i].hard};
+    const struct rlimit processes = {(rlim_t)containment->pids, (rlim_t)containment->pids};
 
-        if (getrlimit((__rlimit_resource_t)limits[i].resource, &now) < 0)
-            return error_set_errno(err, ERR_INTERNAL, "%s", limits[i].name);
-        if (wanted.rlim_max > now.rlim_max)
-            wanted.rlim_max = now.rlim_max;
-        if (wanted.rlim_cur > wanted.rlim_max)
-            wanted.rlim_cur = wanted.rlim_max;
-        if (setrlimit((__rlimit_resource_t)limits[i].resource, &wanted) < 0)
-            return error_set_errno(err, ERR_INTERNAL, "%s", limits[i].name);
-    }
-    return 0;
+    for (size_t i = 0; i < COUNT(limits); i++)
+        if (limit(limits[i].resource, limits[i].name,
+                  (struct rlimit){limits[i].soft, limits[i].hard}, err) < 0)
+            return -1;
+    /* For each user inside; for all of them together it is the pids controller. */
+    return limit(RLIMIT_NPROC, "nproc", processes, err);
 }
