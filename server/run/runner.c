@@ -36,6 +36,8 @@ enum {
 };
 
 struct runner {
+    pthread_mutex_t lock; /* guards the next */
+    struct work *first;   /* each job that has a thread: their leases are kept, and no others */
     char owner[UUID_SIZE];
     char supervisor[4096]; /* its socket */
     struct pool *pool;
@@ -50,6 +52,7 @@ enum outcome { OUTCOME_FAILED = -1, OUTCOME_DONE, OUTCOME_GIVEN_BACK };
 
 /* One job, its thread and its memory. */
 struct work {
+    struct work *next, *previous; /* in the runner's list */
     struct runner *runner;
     struct sandbox_link *link;
     struct arena arena;
@@ -162,6 +165,32 @@ static void do_job(struct work *work)
     log_context(NULL, NULL);
 }
 
+static void work_enter(struct work *work)
+{
+    struct runner *runner = work->runner;
+
+    pthread_mutex_lock(&runner->lock);
+    work->next = runner->first;
+    if (work->next)
+        work->next->previous = work;
+    runner->first = work;
+    pthread_mutex_unlock(&runner->lock);
+}
+
+static void work_leave(struct work *work)
+{
+    struct runner *runner = work->runner;
+
+    pthread_mutex_lock(&runner->lock);
+    if (work->next)
+        work->next->previous = work->previous;
+    if (work->previous)
+        work->previous->next = work->next;
+    else
+        runner->first = work->next;
+    pthread_mutex_unlock(&runner->lock);
+}
+
 static void *work_thread(void *argument)
 {
     struct work *work = argument;
@@ -169,6 +198,7 @@ static void *work_thread(void *argument)
 
     work->link = sandbox_link_new(runner->supervisor);
     do_job(work);
+    work_leave(work);
     sandbox_link_free(work->link);
     arena_done(&work->arena);
     free(work);
@@ -202,10 +232,12 @@ static int take_job(struct runner *runner, struct error *err)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     runner->active++;
+    work_enter(work);
     failed = pthread_create(&thread, &attributes, work_thread, work);
     pthread_attr_destroy(&attributes);
     if (!failed)
         return 1;
+    work_leave(work);
     runner->active--;
     query_run(db, QUERY_runner_give_back, PARAMS(NUM(work->job.id), work->job.lease), err);
     arena_done(&work->arena);
@@ -238,12 +270,28 @@ static int ensure_repeating(struct database *db, struct error *err)
     return 0;
 }
 
+/* Of the jobs that are worked on, as an array. A row that we hold without working on it (the answer
+ * to its lease, or the note of its end, was lost with the database) has to expire. */
+static void list_leases(struct runner *runner, struct buffer *array)
+{
+    size_t count = 0;
+
+    buffer_char(array, '{');
+    pthread_mutex_lock(&runner->lock);
+    for (const struct work *work = runner->first; work; work = work->next)
+        buffer_format(array, "%s%s", count++ ? "," : "", work->job.lease);
+    pthread_mutex_unlock(&runner->lock);
+    buffer_char(array, '}');
+}
+
 static int beat(struct runner *runner, bool ensure, struct error *err)
 {
+    auto_buffer struct buffer leases = {0};
     auto_database struct database *db = NULL;
 
+    list_leases(runner, &leases);
     if (database_borrow(runner->heart, BORROW_MS, &db, err) < 0 ||
-        jobs_heartbeat(db, runner->owner, err) < 0 || check_runs(runner, db, err) < 0)
+        jobs_heartbeat(db, leases.data, err) < 0 || check_runs(runner, db, err) < 0)
         return -1;
     return ensure ? ensure_repeating(db, err) : 0;
 }
@@ -435,6 +483,7 @@ static int open_all(struct runner *runner, struct error *err)
 int runner_run(int stop_fd, struct error *err)
 {
     static struct runner runner = {
+        .lock = PTHREAD_MUTEX_INITIALIZER,
         .done_fd = -1,
         .stop_heart_fd = -1}; /* jobs that were left behind use it until the process ends */
     auto_close int wake_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -48,9 +48,9 @@ int jobs_lease(struct database *db, const char *owner, struct arena *arena, stru
     }
 }
 
-int jobs_heartbeat(struct database *db, const char *owner, struct error *err)
+int jobs_heartbeat(struct database *db, const char *leases, struct error *err)
 {
-    return query_run(db, QUERY_jobs_renew, PARAMS(owner, NUM(JOB_LEASE_S)), err) < 0 ? -1 : 0;
+    return query_run(db, QUERY_jobs_renew, PARAMS(leases, NUM(JOB_LEASE_S)), err) < 0 ? -1 : 0;
 }
 
 /* Run a query that is guarded by the lease. */

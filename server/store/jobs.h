@@ -27,8 +27,9 @@ int jobs_add(struct database *db, const char *kind, const char *session_id, cons
  * whose attempts are used up becomes dead and is given once more with attempts > max_attempts, so that its kind can write the end (again, three times at most, when that runner
  * dies too). An owner is one process: its name never comes back. */
 int jobs_lease(struct database *db, const char *owner, struct arena *arena, struct job *job, struct error *err);
-/* Renew every lease of this owner. */
-int jobs_heartbeat(struct database *db, const char *owner, struct error *err);
+/* Renew these leases, "{UUID,UUID,…}": those that somebody works on. An owner may have more without knowing: the answer to jobs_lease was
+ * lost. */
+int jobs_heartbeat(struct database *db, const char *leases, struct error *err);
 /* Whether the lease is still ours (the guard of what a job writes). ERR_CONFLICT when it is not. Locks the row. */
 int jobs_hold(struct database *db, const struct job *job, struct error *err);
 /* It is done: the row goes. */

@@ -31,7 +31,7 @@ RETURNING jobs.id, kind, session_id::text, run_id::text, payload, attempts, max_
 -- A row that its own runner is writing about (jobs_lock) is passed over rather than waited for, so that the other leases are renewed in
 -- time; nobody can take it meanwhile.
 UPDATE jobs SET lease_until = now() + $2::bigint * interval '1 second'
-WHERE id IN (SELECT id FROM jobs WHERE state = 'leased' AND owner = $1::text FOR UPDATE SKIP LOCKED);
+WHERE id IN (SELECT id FROM jobs WHERE state = 'leased' AND lease = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED);
 
 -- name: jobs_lock returns nothing
 SELECT id FROM jobs WHERE id = $1::bigint AND lease = $2::uuid AND state = 'leased' FOR UPDATE;
