@@ -70,6 +70,7 @@ PROGRAMS = $(O)/sandbox-server $(O)/sandbox-supervisor $(O)/sandbox-init $(O)/sa
 
 .PHONY: all
 all: $(PROGRAMS) ## build the programs
+	@:
 
 # Whole archives: the schemas of queries are weak, so that nothing else would pull their files in.
 WHOLE = -Wl,--whole-archive $(1) -Wl,--no-whole-archive
@@ -133,14 +134,14 @@ ASSETS ?= build/assets
 
 $(ASSETS)/fetched: server/api/assets.txt
 	@rm -rf $(ASSETS) && mkdir -p $(ASSETS)/package
-	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+	$(call say,get )python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
 		--dest $(ASSETS) -r $<
-	cd $(ASSETS) && python3 -m zipfile -e drf_spectacular_sidecar-*.whl package && \
+	$(if $(V),,@)cd $(ASSETS) && python3 -m zipfile -e drf_spectacular_sidecar-*.whl package && \
 		cd package/drf_spectacular_sidecar/static/drf_spectacular_sidecar && \
-		mv swagger-ui-dist/LICENSE $(abspath $(ASSETS))/swagger-ui.LICENSE && \
-		mv redoc/LICENSE $(abspath $(ASSETS))/redoc.LICENSE && \
+		mv swagger-ui-dist/LICENSE "$(abspath $(ASSETS))/swagger-ui.LICENSE" && \
+		mv redoc/LICENSE "$(abspath $(ASSETS))/redoc.LICENSE" && \
 		mv swagger-ui-dist/swagger-ui.css swagger-ui-dist/swagger-ui-bundle.js* redoc/bundles/redoc.standalone.js* \
-			$(abspath $(ASSETS))/
+			"$(abspath $(ASSETS))/"
 	@rm -rf $(ASSETS)/package $(ASSETS)/*.whl $(ASSETS)/*.map
 	@touch $@
 
