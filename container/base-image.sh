@@ -122,7 +122,12 @@ fi
 touch "$cached"
 # Images of several folders share their files: nobody ever writes to them.
 target=$(mktemp -d "$images/.new.XXXXXX")
-cp -al "$cached/." "$target/" 2>/dev/null || { rm -rf --one-file-system -- "$target"; mkdir "$target"; cp -a --reflink=auto "$cached/." "$target/"; }
+cp -al "$cached/." "$target/" 2>/dev/null || {
+    rm -rf --one-file-system -- "$target"
+    mkdir "$target"
+    # Its first complaint is enough: on a full disk there is one for each file.
+    cp -a --reflink=auto "$cached/." "$target/" 2>&1 | head -n 1 >&2 || die "the image cannot be copied to $images"
+}
 chmod 0755 "$target"
 # What it replaces stays for the sandboxes that stand on it; sandboxctl image prune removes it.
 if [ -d "$images/$name" ]; then
