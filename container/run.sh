@@ -58,7 +58,8 @@ unset RUN_STAGE
 
 [ -x "$O/sandbox-server" ] || die "$O holds no programs; start me by make run"
 programs=$(cd "$O" && pwd)
-mkdir -p "$STATE_DIR"
+mkdir -p -- "$STATE_DIR" || die "STATE_DIR cannot be made"
+[ -w "$STATE_DIR" ] || die "STATE_DIR, $STATE_DIR, cannot be written to"
 state=$(cd "$STATE_DIR" && pwd -P)
 runtime=/run/agent-sandbox/$(printf '%s' "$state" | sha256sum | cut -c1-10)
 inside=$runtime/state
@@ -199,8 +200,21 @@ start_server() {
     wait_until 60 "the server" server answers
 }
 
+port_is_taken() {
+    local host=${base_url#http://}
+    host=${host%:*}
+    (exec 3<>"/dev/tcp/${host//[][]/}/$PORT") 2>/dev/null
+}
+
+# Another program may listen on the port of another address, and answer: the socket must be the server's.
+listens() {
+    { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null || true; } |
+        awk -v port="$(printf ':%04X' "$PORT")" '$4 == "0A" && substr($2, length($2) - 4) == port { print "socket:[" $10 "]" }' |
+        grep -qxF "$(readlink "/proc/${pid_of[server]:-none}"/fd/*)"
+}
+
 # Whatever it answers, it serves: ALLOWED_HOSTS may refuse this address.
-answers() { [[ $(curl -s -o /dev/null -m 5 -w '%{http_code}' --noproxy '*' "$base_url/api/health") =~ ^[24] ]]; }
+answers() { listens && [[ $(curl -s -o /dev/null -m 5 -w '%{http_code}' --noproxy '*' "$base_url/api/health") =~ ^[24] ]]; }
 
 probe_address() {
     case $HOST in
@@ -212,7 +226,7 @@ probe_address() {
 
 # --- what it started ---------------------------------------------------------------------------------------------------
 
-declare -A pid_of=() deaths=() death_at=()
+declare -A pid_of=() deaths=() death_at=() log_start=()
 stopping=
 begun=
 tick= # wakes watch_over from time to time
@@ -245,9 +259,10 @@ wait_until() {
     done
 }
 
+# What earlier runs logged would only mislead.
 give_up() {
     printf '%s\n' "run: $1; the end of $state/log/$2.log:" >&2
-    tail -n 15 "$state/log/$2.log" >&2 || true
+    tail -c "+$((${log_start[$2]:-0} + 1))" "$state/log/$2.log" | tail -n 15 >&2 || true
     exit 1
 }
 
@@ -302,6 +317,20 @@ wait_for_previous() {
     rm -f "$state/pids"
 }
 
+# --- what can be told before anything that takes long ---------------------------------------------------------------------
+
+check_settings() {
+    DATABASE_URL=${DATABASE_URL:-postgresql://} as_server "$inside/bin/sandbox-server" --check-config >/dev/null || exit 1
+    if port_is_taken; then die "something listens on $base_url already; choose another port with PORT="; fi
+}
+
+# The supervisor decides; this only tells earlier.
+check_machine() {
+    local found
+    found=$(SUPERVISOR_STATE="$state/supervisor" "$state/bin/sandboxctl" doctor 2>&1) ||
+        printf '%s\n' "run: this machine may lack what sandboxes need:" "$(grep -v '^ok' <<<"$found")" >&2
+}
+
 # --- keys, and where to find them -----------------------------------------------------------------------------------------
 
 key_is_good() { [ "$(curl -s -o /dev/null -m 10 -w '%{http_code}' --noproxy '*' -H "Authorization: Bearer $1" "$base_url/api/auth/check")" != 401 ]; }
@@ -342,14 +371,17 @@ write_ctl() {
 }
 
 say_how() {
+    local shown sudo='' reader=''
+    shown=$(printf '%q' "$STATE_DIR")
+    [ "$owner" = 0:0 ] || sudo='sudo ' reader=' (for root)'
     cat <<END
 
   Agent Sandbox serves at   $base_url
   API key (default project) $api_key
 
-  Try it:   curl -H "Authorization: Bearer \$(cat $STATE_DIR/secrets/API_KEY)" $base_url/api/me
-  Keys:     $STATE_DIR/sandboxctl key list
-  Logs:     $STATE_DIR/log/
+  Try it:   . $shown/run.env; curl -H "Authorization: Bearer \$SANDBOX_API_KEY" $base_url/api/me
+  Keys:     $sudo$shown/sandboxctl key list
+  Logs:     $shown/log/$reader
   Stop:     Ctrl-C
 
 END
@@ -364,7 +396,13 @@ trim_logs() {
         [ "$(stat -c %s "$file" 2>/dev/null || echo 0)" -gt 67108864 ] || continue
         tail -c 33554432 "$file" >"$file.1"
         : >"$file"
+        log_start[$(basename "$file" .log)]=0
     done
+}
+
+note_logs() {
+    local role
+    for role in postgres supervisor server; do log_start[$role]=$(stat -c %s "$state/log/$role.log" 2>/dev/null || echo 0); done
 }
 
 # One that dies is started again; one that keeps dying is not.
@@ -416,9 +454,12 @@ main() {
     export PORT HOST JWT_EXPIRES_DAYS=${JWT_EXPIRES_DAYS:-90} PUBLIC_BASE_URL=${PUBLIC_BASE_URL:-$base_url}
     export SUPERVISOR_SOCKET=$runtime/supervisor/supervisor.sock
     trim_logs
+    note_logs
+    check_settings
 
     image=${SANDBOX_IMAGE:-base}
     if [ ! -d "$state/.images/$image" ]; then
+        check_machine
         [ "$image" = base ] || die "there is no image $image in $state/.images; make it with sandboxctl image build $image"
         # In the background, so that a signal is acted on at once.
         setsid "$here/base-image.sh" "$state/.images" base 7>&- 8>&- &
