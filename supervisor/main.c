@@ -228,12 +228,34 @@ static void raise_limits(void)
     }
 }
 
+/* What sudo starts may write no core at all. A sandbox wants a limit of one byte (limits.c), and
+   where that cannot be had, a host without a crash handler. */
+static int raise_core_limit(struct error *err)
+{
+    struct rlimit core;
+    char pattern = '\0';
+
+    if (getrlimit(RLIMIT_CORE, &core) < 0 || core.rlim_max > 0)
+        return 0;
+    core.rlim_max = 1;
+    if (setrlimit(RLIMIT_CORE, &core) == 0)
+        return 0;
+    auto_close int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
+    if (read(fd, &pattern, 1) == 1 && pattern != '|')
+        return 0;
+    return error_set(err, ERR_FORBIDDEN,
+                     "crashes in sandboxes would reach the crash handler of this host: the hard "
+                     "limit of core files is 0 "
+                     "(sudo sets it) and cannot be raised; start as root");
+}
+
 static int start(struct error *err)
 {
     umask(022);
     raise_limits();
     host_raise_tables();
-    if (sandbox_open(err) < 0 || cgroup_open(settings.state, settings.cgroups_required, err) < 0)
+    if (raise_core_limit(err) < 0 || sandbox_open(err) < 0 ||
+        cgroup_open(settings.state, settings.cgroups_required, err) < 0)
         return -1;
     /* Inits fall to this process when their worker ends. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
