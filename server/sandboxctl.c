@@ -452,7 +452,8 @@ int main(int argc, char **argv)
     which = find_command(argc - optind, argv + optind, &used);
     given = argc - optind - used;
     if (which < 0 || given < commands[which].least || given > commands[which].most) {
-        fputs("sandboxctl: no such command; see sandboxctl --help\n", stderr);
+        fprintf(stderr, "sandboxctl: %s; see sandboxctl --help\n",
+                optind == argc ? "it needs a command" : "no such command, or not with these words");
         return EXIT_USAGE;
     }
     if (settings_load(table, COUNT(table), ".env", &paths, &err) < 0 || commands[which].run(&options, argv + optind + used, &err) < 0) {
