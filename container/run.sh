@@ -327,8 +327,8 @@ check_settings() {
 # The supervisor decides; this only tells earlier.
 check_machine() {
     local found
-    found=$(SUPERVISOR_STATE="$state/supervisor" "$state/bin/sandboxctl" doctor 2>&1) ||
-        printf '%s\n' "run: this machine may lack what sandboxes need:" "$(grep -v '^ok' <<<"$found")" >&2
+    found=$(SUPERVISOR_STATE="$state/supervisor" "$state/bin/sandboxctl" doctor 2>/dev/null) ||
+        printf '%s\n' "run: this machine may lack what sandboxes need:" "$(grep '^MISSING' <<<"$found")" >&2
 }
 
 # --- keys, and where to find them -----------------------------------------------------------------------------------------
