@@ -10,11 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/scope.h"
 
-enum { BACKLOG = 4096, PASSED_FIRST = 3 };
+enum {
+    BACKLOG = 4096,
+    PASSED_FIRST = 3,
+    TAKEN_TRIES = 100, /* of an address that somebody else has */
+    TAKEN_PAUSE_MS = 20,
+};
 
 static int listener = -1;
 
@@ -80,6 +86,21 @@ static int take_passed(long count, struct error *err)
     return 0;
 }
 
+/* When a master was killed, its workers let go of the address only a moment after the next one
+ * wants it. */
+static int bind_patiently(int fd, const struct addrinfo *address)
+{
+    const struct timespec pause = {.tv_nsec = TAKEN_PAUSE_MS * 1000000L};
+
+    for (int tries = 1;; tries++) {
+        if (bind(fd, address->ai_addr, address->ai_addrlen) == 0)
+            return 0;
+        if (errno != EADDRINUSE || tries == TAKEN_TRIES)
+            return -1;
+        nanosleep(&pause, NULL);
+    }
+}
+
 static int open_at(const struct addrinfo *address, struct error *err)
 {
     auto_close int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -90,7 +111,7 @@ static int open_at(const struct addrinfo *address, struct error *err)
         return -1;
     if (address->ai_family == AF_INET6 && set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0, err) < 0)
         return -1;
-    if (bind(fd, address->ai_addr, address->ai_addrlen) < 0)
+    if (bind_patiently(fd, address) < 0)
         return error_set_errno(err, ERR_INTERNAL, "bind");
     if (listen(fd, BACKLOG) < 0)
         return error_set_errno(err, ERR_INTERNAL, "listen");
@@ -118,6 +139,13 @@ int listener_open(const char *host, int port, struct error *err)
     result = open_at(found, err);
     freeaddrinfo(found);
     return result < 0 ? error_add_context(err, "HOST %s, PORT %d", host, port) : 0;
+}
+
+void listener_close(void)
+{
+    if (listener >= 0)
+        close(listener);
+    listener = -1;
 }
 
 const char *listener_name(void)

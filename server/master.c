@@ -92,10 +92,12 @@ static void count_role(enum metric metric, const struct role *role)
 
 /* --- processes ------------------------------------------------------------------------------- */
 
-/* In the new process: what belongs to the master alone. */
-static void leave_master(void)
+/* In the new process: what belongs to the master alone, or to the workers. */
+static void leave_master(const struct role *role)
 {
     close(master.signals);
+    if (role != &roles[ROLE_WORKER])
+        listener_close();
     for (size_t i = 0; i < master.slot_count; i++) {
         const struct slot *slot = &master.slots[i];
 
@@ -124,7 +126,7 @@ static struct child *child_start(const struct role *role)
     if (pid == 0) {
         free(child);
         close(ready[0]);
-        leave_master();
+        leave_master(role);
         counters_enter();
         role_main(role, master.pid, ready[1]);
     }
@@ -326,6 +328,8 @@ static void stop_begin(void)
     master.replacing = false;
     notify_send("STOPPING=1");
     LOG(INFO, "server_stops");
+    /* The workers close it, too: who comes now is refused rather than kept waiting. */
+    listener_close();
     for (size_t i = 0; i < master.slot_count; i++) {
         struct slot *slot = &master.slots[i];
 

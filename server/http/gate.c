@@ -736,7 +736,9 @@ static void start_draining(int stop_fd)
     char byte = 0;
     bool replaced = read(stop_fd, &byte, 1) == 1 && byte == GATE_REPLACED;
 
+    /* Closed, since the address is wanted by whoever starts when our master was killed. */
     listen_off(0);
+    close(gate.listener);
     atomic_store(&gate.draining, true);
     gate.limit_ms[WAIT_IDLE] = replaced ? EVICT_IDLE_MS : 0;
     LOG(INFO, "gate_drains", V("connections", connections_left()), V("replaced", replaced));

@@ -51,8 +51,8 @@ int exchange_take(struct exchange *exchange);
  * connections, requests in flight finished within `drain_seconds`, each answer saying close. Idle
  * connections are closed at once; when the byte on `stop_fd` is GATE_REPLACED (another worker goes
  * on) only after they had 6 s to be idle, so that no client meets a closing socket while it still
- * reuses one. Returns 0 when all were finished. `listen_fd` is the inherited socket; `ready` (or
- * NULL) is called once requests are served. */
+ * reuses one. Returns 0 when all were finished. `listen_fd` is the inherited socket, which is
+ * closed when draining begins; `ready` (or NULL) is called once requests are served. */
 enum { GATE_REPLACED = 'H' };
 int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err);
 

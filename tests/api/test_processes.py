@@ -94,6 +94,23 @@ def test_a_worker_that_dies_takes_only_its_own_requests(server):
     assert all("Error" in failure for failure in load.failed), "a request was answered wrongly"
 
 
+def test_a_master_that_is_killed_is_replaced_while_its_workers_still_finish_what_they_began(server, api, session):
+    answers = []
+
+    def run():
+        answers.append(api.post(f"/api/sessions/{session.id}/exec", json={"command": "sleep 8; echo late"}))
+
+    began = threading.Thread(target=run)
+    began.start()
+    time.sleep(0.5)
+    killed = server.kill("server")
+    server.replaced("server", killed, 5)
+    server.healthy(4)
+    assert not answers
+    began.join(30)
+    assert answers[0].expect(200)["stdout"] == "late\n"
+
+
 def test_no_counter_goes_down_when_a_process_dies(server):
     before = counters(server)
     for role in ("worker", "streamer", "runner"):

@@ -89,6 +89,33 @@ START_TEST(what_is_taken_is_told)
 }
 END_TEST
 
+START_TEST(what_is_let_go_meanwhile_is_taken)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    auto_close int other = socket(AF_INET, SOCK_STREAM, 0);
+    struct error err;
+    pid_t holder;
+
+    ck_assert_int_eq(bind(other, (struct sockaddr *)&address, length), 0);
+    ck_assert_int_eq(listen(other, 1), 0);
+    ck_assert_int_eq(getsockname(other, (struct sockaddr *)&address, &length), 0);
+    holder = fork();
+    if (holder == 0) {
+        usleep(300 * 1000);
+        _exit(0);
+    }
+    close(take_fd(&other));
+    ck_assert_msg(listener_open("127.0.0.1", ntohs(address.sin_port), &err) == 0, "%s",
+                  err.message);
+    check_ready();
+    listener_close();
+    listener_close();
+    ck_assert_int_eq(listener_fd(), -1);
+    ck_assert_int_eq(waitpid(holder, NULL, 0), holder);
+}
+END_TEST
+
 START_TEST(an_address_that_is_none_is_told)
 {
     struct error err;
@@ -162,6 +189,7 @@ int main(void)
     tcase_add_test(tests, it_listens_where_it_is_told);
     tcase_add_test(tests, two_colons_take_both_families);
     tcase_add_test(tests, what_is_taken_is_told);
+    tcase_add_test(tests, what_is_let_go_meanwhile_is_taken);
     tcase_add_test(tests, an_address_that_is_none_is_told);
     tcase_add_test(tests, one_listening_socket_is_taken_from_a_service_manager);
     tcase_add_test(tests, what_was_passed_to_another_is_left_alone);
