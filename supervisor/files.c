@@ -114,8 +114,7 @@ static int open_beneath(int folder, const char *path, uint64_t flags, mode_t mod
 
 enum { FOLDER = O_RDONLY | O_DIRECTORY | O_NONBLOCK };
 
-/* The folder `path`, made with its parents where missing. */
-static int open_made(int workspace, const char *path, struct error *err)
+static int make_and_open(int workspace, const char *path, struct error *err)
 {
     auto_close int at = open_beneath(workspace, path, FOLDER, 0);
     char part[PATH_MAX];
@@ -152,6 +151,19 @@ static int open_made(int workspace, const char *path, struct error *err)
             *end++ = '/';
     }
     return take_fd(&at);
+}
+
+/* The folder `path`, made with its parents where missing; again where one was removed behind us. */
+static int open_made(int workspace, const char *path, struct error *err)
+{
+    int fd = -1;
+
+    for (int race = 0; race < RACES_MAX; race++) {
+        fd = make_and_open(workspace, path, err);
+        if (fd >= 0 || err->kind != ERR_NOT_FOUND)
+            break;
+    }
+    return fd;
 }
 
 /* --- reading --------------------------------------------------------------------------------- */
@@ -223,6 +235,32 @@ static int set_owner(int fd, mode_t mode)
     return fchown(fd, 0, 0) < 0 || fchmod(fd, mode) < 0 ? -1 : 0;
 }
 
+/* A file without a name yet in the folder `parent`, which is opened, too. */
+static int open_unnamed(int workspace, const char *parent, mode_t mode, int *folder,
+                        struct error *err)
+{
+    for (int race = 0; race < RACES_MAX; race++) {
+        auto_close int at = open_made(workspace, parent, err);
+        struct stat status;
+        int fd, reason;
+
+        if (at < 0)
+            return -1;
+        fd = openat(at, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
+        reason = errno;
+        if (fd >= 0) {
+            *folder = take_fd(&at);
+            return fd;
+        }
+        if (fstat(at, &status) == 0 && status.st_nlink > 0) {
+            errno = reason;
+            return file_error(err, parent);
+        }
+        /* It was removed, which ext4 calls EPERM: then again. */
+    }
+    return error_set(err, ERR_CONFLICT, "the folder '%.200s' was removed meanwhile", parent);
+}
+
 int files_create(int workspace, const char *path, mode_t mode, struct upload *upload,
                  struct error *err)
 {
@@ -238,15 +276,15 @@ int files_create(int workspace, const char *path, mode_t mode, struct upload *up
         return file_error(err, path);
     }
     split(normal, &parent, &name);
-    auto_close int folder = open_made(workspace, parent, err);
-    if (folder < 0)
+    auto_close int folder = -1;
+    auto_close int file = open_unnamed(workspace, parent, mode, &folder, err);
+    if (file < 0)
         return -1;
     if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode)) {
         errno = EISDIR;
         return file_error(err, path);
     }
-    auto_close int file = openat(folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
-    if (file < 0 || set_owner(file, mode) < 0)
+    if (set_owner(file, mode) < 0)
         return file_error(err, path);
     /* Another description: the peer's position and flags are its own. */
     char own[64];

@@ -291,6 +291,24 @@ START_TEST(a_race_with_links_leads_nowhere)
 }
 END_TEST
 
+START_TEST(a_folder_that_comes_and_goes_is_a_conflict_at_most)
+{
+    int written = 0, refused = 0;
+
+    outcome_done(&(struct outcome[]){
+        fixture_run(id, "(while :; do mkdir -p d/e; rm -rf d; done) >/dev/null 2>&1 &", 5000)}[0]);
+    for (int64_t until = fixture_now_ms() + 3000; fixture_now_ms() < until;) {
+        if (put("d/e/f", "content") == 0)
+            written++;
+        else
+            refused++,
+                ck_assert_msg(fixture_error.kind == ERR_CONFLICT, "%s", fixture_error.message);
+    }
+    ck_assert_int_gt(written, 0);
+    ck_assert_int_gt(refused, 0); /* or nothing was tried here */
+}
+END_TEST
+
 START_TEST(a_stopped_sandbox_shows_its_files)
 {
     char content[CONTENT_MAX];
@@ -344,6 +362,7 @@ int main(void)
     tcase_add_test(tests, a_tree_of_any_depth_is_removed);
     tcase_add_test(tests, folders_are_made_with_their_parents);
     tcase_add_test(tests, a_race_with_links_leads_nowhere);
+    tcase_add_test(tests, a_folder_that_comes_and_goes_is_a_conflict_at_most);
     tcase_add_test(tests, a_stopped_sandbox_shows_its_files);
     tcase_add_test(tests, a_waiting_pipe_does_not_hold_us);
     suite_add_tcase(suite, tests);
