@@ -23,9 +23,11 @@ void *arena_alloc(struct arena *arena, size_t size);
 /* A copy of `length` bytes with a NUL behind it. */
 char *arena_copy(struct arena *arena, const char *bytes, size_t length);
 /* A formatted text, as printf(3). */
-char *arena_text(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *arena_text(struct arena *arena, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* A growing text on the heap. Zero-initialised is empty. `data` is NUL-terminated once anything was added. */
+/* A growing text on the heap. Zero-initialised is empty. `data` is NUL-terminated once anything was
+ * added. */
 struct buffer {
     char *data;
     size_t length;
@@ -38,7 +40,8 @@ void buffer_done(struct buffer *buffer);
 char *buffer_reserve(struct buffer *buffer, size_t extra);
 void buffer_add(struct buffer *buffer, const void *bytes, size_t length);
 void buffer_text(struct buffer *buffer, const char *text);
-void buffer_format(struct buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buffer_format(struct buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static inline void buffer_char(struct buffer *buffer, char c)
 {
     *buffer_reserve(buffer, 1) = c;

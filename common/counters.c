@@ -165,8 +165,9 @@ static void clear_share(size_t share)
     for (size_t i = 0; i < layout_count; i++)
         for (size_t sample = 0; sample < layouts[i].samples; sample++)
             if (layouts[i].family->type == COUNTER_GAUGE)
-                atomic_store_explicit(cells + layouts[i].first + sample * layouts[i].stride + 1 + share, 0,
-                                      memory_order_relaxed);
+                atomic_store_explicit(cells + layouts[i].first + sample * layouts[i].stride + 1 +
+                                          share,
+                                      0, memory_order_relaxed);
 }
 
 void counters_leave(pid_t pid)
@@ -351,7 +352,8 @@ static void add_sample(struct buffer *out, const struct layout *layout, size_t s
     }
     add_name(out, layout, sample, "", NULL);
     buffer_format(out, "%" PRId64 "\n",
-                  layout->family->type == COUNTER_GAUGE ? read_gauge(at) : (int64_t)read_cell(&at[1]));
+                  layout->family->type == COUNTER_GAUGE ? read_gauge(at)
+                                                        : (int64_t)read_cell(&at[1]));
 }
 
 void counters_text(struct buffer *out)

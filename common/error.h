@@ -10,12 +10,14 @@ enum error_kind {
     ERR_KINDS
 };
 
-/* Nothing in it is to be freed. A function that fails returns -1 and fills it; on success it is left alone. */
+/* Nothing in it is to be freed. A function that fails returns -1 and fills it; on success it is
+ * left alone. */
 struct error {
     enum error_kind kind;
-    int retry_after_s;    /* 0: no Retry-After */
-    const char *fields;   /* JSON list of field errors (422), in the request's arena; NULL: `message` is the detail */
-    char message[480];    /* UTF-8, cut at a character's edge */
+    int retry_after_s;  /* 0: no Retry-After */
+    const char *fields; /* JSON list of field errors (422), in the request's arena; NULL: `message`
+                           is the detail */
+    char message[480];  /* UTF-8, cut at a character's edge */
 };
 
 /* Fill `err` and return -1, so that a caller can write `return error_set(…)`. */
@@ -25,8 +27,10 @@ int error_set(struct error *err, enum error_kind kind, const char *format, ...)
 int error_set_errno(struct error *err, enum error_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Put "step: " in front of the sentence; returns -1. */
-int error_add_context(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* So that the compiler sees the -1 as well, and knows that what success would have set is not read. */
+int error_add_context(struct error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* So that the compiler sees the -1 as well, and knows that what success would have set is not read.
+ */
 static inline int error_failed(int minus_one)
 {
     (void)minus_one;

@@ -1,4 +1,5 @@
-/* The syntax of JSON: a text is checked once, then walked without further checks. Inside json*.c only. */
+/* The syntax of JSON: a text is checked once, then walked without further checks. Inside json*.c
+ * only. */
 #ifndef COMMON_JSON_SCAN_H
 #define COMMON_JSON_SCAN_H
 
@@ -16,8 +17,8 @@ struct json_fault {
 /* Check a whole text by the rules of json.h: 0, or -1 with *fault. */
 int json_scan(const char *text, size_t length, struct json_fault *fault);
 
-/* The rest takes a place in a text that was checked. None reads past a NUL, so a NUL-terminated text that is no JSON gives
- * nonsense at worst. */
+/* The rest takes a place in a text that was checked. None reads past a NUL, so a NUL-terminated
+ * text that is no JSON gives nonsense at worst. */
 
 const char *json_space(const char *at);
 /* Behind the value at `at`. */
@@ -34,10 +35,11 @@ enum json_integer { INTEGER_EXACT, INTEGER_FRACTION, INTEGER_TOO_LARGE };
 enum json_integer json_integer(const char *at, int64_t *value);
 double json_double(const char *at);
 
-/* One step through an array or object. Begin with {.at = the bracket}; true while there is a member. */
+/* One step through an array or object. Begin with {.at = the bracket}; true while there is a
+ * member. */
 struct json_walk {
     const char *at;
-    const char *key;   /* in quotes; NULL in arrays */
+    const char *key; /* in quotes; NULL in arrays */
     const char *value;
 };
 bool json_walk(struct json_walk *walk);

@@ -1,13 +1,13 @@
 /* Field tables of the messages: see messages.h. */
 #include "common/messages.h"
 
-#define ID(owner)                                                                                  \
-    {                                                                                              \
-        TEXT(owner, sandbox), .min = 36, .max = 36, .pattern = SANDBOX_ID_PATTERN                  \
+#define ID(owner)                                                                 \
+    {                                                                             \
+        TEXT(owner, sandbox), .min = 36, .max = 36, .pattern = SANDBOX_ID_PATTERN \
     }
-#define PATH(owner)                                                                                \
-    {                                                                                              \
-        TEXT(owner, path), .min = 1, .max = 4095                                                   \
+#define PATH(owner)                              \
+    {                                            \
+        TEXT(owner, path), .min = 1, .max = 4095 \
     }
 
 static const struct field nothing_fields[] = {};
@@ -37,8 +37,10 @@ static const struct field exec_fields[] = {
 SCHEMA(exec);
 
 static const struct field exec_result_fields[] = {
-    {NUMBER(exec_result, exit_code), .max = 255}, {NUMBER(exec_result, signal), .max = 64},
-    {FLAG(exec_result, timed_out)},               {FLAG(exec_result, oom_killed)},
+    {NUMBER(exec_result, exit_code), .max = 255},
+    {NUMBER(exec_result, signal), .max = 64},
+    {FLAG(exec_result, timed_out)},
+    {FLAG(exec_result, oom_killed)},
     {NUMBER(exec_result, duration_ms)},
 };
 SCHEMA(exec_result);
@@ -71,9 +73,12 @@ static const struct field file_list_fields[] = {ID(file_list), PATH(file_list)};
 SCHEMA(file_list);
 
 static const struct field file_entry_fields[] = {
-    {TEXT(file_entry, name), .min = 1, .max = 255}, {NUMBER(file_entry, mode)},
-    {NUMBER(file_entry, size)},                     {NUMBER(file_entry, uid)},
-    {NUMBER(file_entry, gid)},                      {NUMBER(file_entry, modified_ns)},
+    {TEXT(file_entry, name), .min = 1, .max = 255},
+    {NUMBER(file_entry, mode)},
+    {NUMBER(file_entry, size)},
+    {NUMBER(file_entry, uid)},
+    {NUMBER(file_entry, gid)},
+    {NUMBER(file_entry, modified_ns)},
 };
 SCHEMA(file_entry);
 

@@ -33,36 +33,40 @@ struct create {
     const char *sandbox;
 };
 
-/* Boot: namespaces, root file system over `image`, workspace at /workspace, init. Answered when init is ready. A start that
- * fails leaves the sandbox as it was (CREATED or STOPPED) and nothing else behind. */
+/* Boot: namespaces, root file system over `image`, workspace at /workspace, init. Answered when
+ * init is ready. A start that fails leaves the sandbox as it was (CREATED or STOPPED) and nothing
+ * else behind. */
 struct start {
     const char *sandbox;
-    const char *image;         /* a name below the images folder: [a-z0-9][a-z0-9._-]* */
+    const char *image; /* a name below the images folder: [a-z0-9][a-z0-9._-]* */
     const char *hostname;
     int64_t memory_bytes;
     int64_t pids;
-    int64_t cpu_percent;       /* 100: one core */
-    int64_t tmp_bytes;         /* size of /tmp, and of /dev/shm */
+    int64_t cpu_percent; /* 100: one core */
+    int64_t tmp_bytes;   /* size of /tmp, and of /dev/shm */
 };
 
-/* Run one command. Answered when it ends; a connection that closes before ends the command (its whole tree). */
+/* Run one command. Answered when it ends; a connection that closes before ends the command (its
+ * whole tree). */
 struct exec {
     const char *sandbox;
-    struct texts argv;         /* argv[0] is looked up in PATH of `environment` */
-    struct texts environment;  /* "NAME=value"; nothing else is added */
-    const char *directory;     /* absolute, inside */
-    int64_t timeout_ms;        /* then the whole tree is killed */
+    struct texts argv;        /* argv[0] is looked up in PATH of `environment` */
+    struct texts environment; /* "NAME=value"; nothing else is added */
+    const char *directory;    /* absolute, inside */
+    int64_t timeout_ms;       /* then the whole tree is killed */
 };
 
 struct exec_result {
-    int64_t exit_code;         /* as sh reports it: 128+n for a signal, 124 after the timeout, 126/127 when it could not run */
-    int64_t signal;            /* 0: it exited */
+    int64_t exit_code; /* as sh reports it: 128+n for a signal, 124 after the timeout, 126/127 when
+                          it could not run */
+    int64_t signal;    /* 0: it exited */
     bool timed_out;
     bool oom_killed;
     int64_t duration_ms;
 };
 
-/* Kill every process; the workspace stays. Anything outside it (the overlay's upper layer) is dropped. */
+/* Kill every process; the workspace stays. Anything outside it (the overlay's upper layer) is
+ * dropped. */
 struct stop {
     const char *sandbox;
 };
@@ -77,13 +81,14 @@ struct status {
 };
 
 struct sandbox_status {
-    int64_t state;             /* enum sandbox_state */
-    const char *boot;          /* differs from one start to the next; NULL when not running */
+    int64_t state;    /* enum sandbox_state */
+    const char *boot; /* differs from one start to the next; NULL when not running */
 };
 
-/* Writes a stream of wire bodies of sandbox_entry, each behind a 32-bit little-endian length, into the pipe, then closes it. */
+/* Writes a stream of wire bodies of sandbox_entry, each behind a 32-bit little-endian length, into
+ * the pipe, then closes it. */
 struct list {
-    const char *sandbox;       /* the nil UUID */
+    const char *sandbox; /* the nil UUID */
 };
 
 struct sandbox_entry {
@@ -91,25 +96,29 @@ struct sandbox_entry {
     int64_t state;
 };
 
-/* Paths are relative to the workspace, "." is itself. None leaves it: they are resolved by openat2(2) beneath it, without magic links.
- * Refused: absolute, "..", empty, components over 255 bytes (ERR_BAD_REQUEST). Missing: ERR_NOT_FOUND. */
+/* Paths are relative to the workspace, "." is itself. None leaves it: they are resolved by
+ * openat2(2) beneath it, without magic links. Refused: absolute, "..", empty, components over 255
+ * bytes (ERR_BAD_REQUEST). Missing: ERR_NOT_FOUND. */
 
-/* The entries of a directory, not recursive and in no order, or the one entry of anything else (symbolic links are not
- * followed at the end), as a stream of wire bodies of file_entry, each behind a 32-bit length, into the pipe. */
+/* The entries of a directory, not recursive and in no order, or the one entry of anything else
+ * (symbolic links are not followed at the end), as a stream of wire bodies of file_entry, each
+ * behind a 32-bit length, into the pipe. */
 struct file_list {
     const char *sandbox;
     const char *path;
 };
 
 struct file_entry {
-    const char *name;          /* any bytes but / and NUL; "." alone for a file named itself: then `path` is what was asked */
-    int64_t mode;              /* st_mode: type and permissions */
+    const char *name; /* any bytes but / and NUL; "." alone for a file named itself: then `path` is
+                         what was asked */
+    int64_t mode;     /* st_mode: type and permissions */
     int64_t size;
-    int64_t uid, gid;          /* as seen inside */
+    int64_t uid, gid; /* as seen inside */
     int64_t modified_ns;
 };
 
-/* A descriptor to read a regular file. A directory: ERR_BAD_REQUEST. A FIFO, socket or device: ERR_BAD_REQUEST, at once. */
+/* A descriptor to read a regular file. A directory: ERR_BAD_REQUEST. A FIFO, socket or device:
+ * ERR_BAD_REQUEST, at once. */
 struct file_open {
     const char *sandbox;
     const char *path;
@@ -121,19 +130,21 @@ struct file_info {
     int64_t modified_ns;
 };
 
-/* A descriptor to write a new file's content to; parents are made. Nothing is visible before file_commit on the same connection, which
- * replaces what was there atomically. A connection that closes forgets the file. ERR_BAD_REQUEST when the path is a directory. */
+/* A descriptor to write a new file's content to; parents are made. Nothing is visible before
+ * file_commit on the same connection, which replaces what was there atomically. A connection that
+ * closes forgets the file. ERR_BAD_REQUEST when the path is a directory. */
 struct file_create {
     const char *sandbox;
     const char *path;
-    int64_t mode;              /* permissions, 0644 for uploads */
+    int64_t mode; /* permissions, 0644 for uploads */
 };
 
 struct file_commit {
     const char *sandbox;
 };
 
-/* A directory with content needs `recursive`: ERR_CONFLICT. A symbolic link is removed itself. "." is ERR_BAD_REQUEST. */
+/* A directory with content needs `recursive`: ERR_CONFLICT. A symbolic link is removed itself. "."
+ * is ERR_BAD_REQUEST. */
 struct file_remove {
     const char *sandbox;
     const char *path;
@@ -150,6 +161,7 @@ extern const struct schema schema_nothing;
 #define MESSAGE(number, name, states, descriptors, answer) extern const struct schema schema_##name;
 #include "common/messages.def"
 #undef MESSAGE
-extern const struct schema schema_exec_result, schema_sandbox_status, schema_sandbox_entry, schema_file_entry, schema_file_info;
+extern const struct schema schema_exec_result, schema_sandbox_status, schema_sandbox_entry,
+    schema_file_entry, schema_file_info;
 
 #endif

@@ -1,10 +1,12 @@
-/* Environment → struct, by a table. The struct, the parser, --help and the manual page come from one settings.def:
+/* Environment → struct, by a table. The struct, the parser, --help and the manual page come from
+ * one settings.def:
  *
  *     SETTING(NUMBER, port, "PORT", "8000", 1, 65535, "TCP port to listen on")
  *
- * Names are case-insensitive. A `.env` file is read too (KEY=value lines, # comments, optional quotes, optional `export `); the
- * environment wins. With systemd's LoadCredential a file named like the setting in lower case under $CREDENTIALS_DIRECTORY wins over
- * both for SECRETs. An unknown variable is ignored. */
+ * Names are case-insensitive. A `.env` file is read too (KEY=value lines, # comments, optional
+ * quotes, optional `export `); the environment wins. With systemd's LoadCredential a file named
+ * like the setting in lower case under $CREDENTIALS_DIRECTORY wins over both for SECRETs. An
+ * unknown variable is ignored. */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
 
@@ -41,9 +43,10 @@ struct setting {
     const char *about;
 };
 
-/* Fill `into`. `file` may be NULL or missing. The texts live as long as the process. ERR_INVALID with one sentence that names
- * the variable and never shows a secret. */
-int settings_load(const struct setting *settings, size_t count, const char *file, void *into, struct error *err);
+/* Fill `into`. `file` may be NULL or missing. The texts live as long as the process. ERR_INVALID
+ * with one sentence that names the variable and never shows a secret. */
+int settings_load(const struct setting *settings, size_t count, const char *file, void *into,
+                  struct error *err);
 /* Every setting with its default and meaning, for --help. */
 void settings_help(const struct setting *settings, size_t count, FILE *out);
 /* The same as mdoc(7) list items, for the manual page. */

@@ -13,7 +13,8 @@ void token_random(void *bytes, size_t length);
 void token_uuid(char out[UUID_SIZE]);
 /* Whether `text` is a UUID with dashes, in any case. */
 bool token_is_uuid(const char *text);
-/* `prefix` and `bytes` random bytes in base64url without padding. Aborts when `size` does not hold that and a NUL. */
+/* `prefix` and `bytes` random bytes in base64url without padding. Aborts when `size` does not hold
+ * that and a NUL. */
 void token_make(const char *prefix, size_t bytes, char *out, size_t size);
 /* SHA-256 of `length` bytes, in lower-case hex. */
 void token_sha256(const void *bytes, size_t length, char out[SHA256_HEX_SIZE]);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes of the character at `bytes`, of which `left` may be read: 1 to 4, or 0 when there is none (over-long forms, surrogates,
- * beyond U+10FFFF, cut short). */
+/* The bytes of the character at `bytes`, of which `left` may be read: 1 to 4, or 0 when there is
+ * none (over-long forms, surrogates, beyond U+10FFFF, cut short). */
 static inline size_t utf8_length(const void *bytes, size_t left)
 {
     const unsigned char *b = bytes;
@@ -60,7 +60,8 @@ static inline size_t utf8_count(const char *text, size_t length)
     return count;
 }
 
-/* The longest part of a UTF-8 text that has at most `limit` bytes and ends at a character's edge. */
+/* The longest part of a UTF-8 text that has at most `limit` bytes and ends at a character's edge.
+ */
 static inline size_t utf8_cut(const char *text, size_t length, size_t limit)
 {
     if (length <= limit)

@@ -46,7 +46,9 @@ static void read_line(const char *path, char *line, size_t size)
     line[strcspn(line, "\n")] = '\0';
 }
 
-/* --- namespaces -------------------------------------------------------------------------------------------------- */
+/* --- namespaces
+ * --------------------------------------------------------------------------------------------------
+ */
 
 struct clone_attempt {
     uint64_t flags;
@@ -54,10 +56,12 @@ struct clone_attempt {
     int cgroup;
 };
 
-/* Run `inside` in a child with these namespaces. Returns its exit status, or -1 with errno when the clone failed. */
+/* Run `inside` in a child with these namespaces. Returns its exit status, or -1 with errno when the
+ * clone failed. */
 static int in_child(struct clone_attempt attempt)
 {
-    struct clone_args arguments = {.flags = attempt.flags, .exit_signal = SIGCHLD, .cgroup = (unsigned)attempt.cgroup};
+    struct clone_args arguments = {
+        .flags = attempt.flags, .exit_signal = SIGCHLD, .cgroup = (unsigned)attempt.cgroup};
     pid_t pid = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
     int status;
 
@@ -90,7 +94,8 @@ static enum finding check_user_namespace(struct patient *patient)
 
 static enum finding check_namespaces(struct patient *patient)
 {
-    uint64_t all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+    uint64_t all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
+                   CLONE_NEWUTS | CLONE_NEWCGROUP;
 
     return judge(patient, in_child((struct clone_attempt){.flags = all}) == 0, "clone3");
 }
@@ -114,16 +119,20 @@ static int mount_proc(void)
 
 static enum finding check_proc(struct patient *patient)
 {
-    int result = in_child((struct clone_attempt){.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID, .inside = mount_proc});
+    int result = in_child((struct clone_attempt){
+        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID, .inside = mount_proc});
 
     if (result > 0)
         errno = result;
     return judge(patient, result == 0, "mount");
 }
 
-/* --- file systems --------------------------------------------------------------------------------------------------- */
+/* --- file systems
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-/* A descriptor of a user namespace whose ids all map to one range; the child that held it is gone. */
+/* A descriptor of a user namespace whose ids all map to one range; the child that held it is gone.
+ */
 static int make_userns(void)
 {
     int ready[2], userns;
@@ -168,7 +177,8 @@ static int idmap(const char *folder)
     auto_close int mount = open_tree(AT_FDCWD, folder, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     struct mount_attr mapped = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned)userns};
 
-    if (userns < 0 || mount < 0 || mount_setattr(mount, "", AT_EMPTY_PATH, &mapped, sizeof(mapped)) < 0)
+    if (userns < 0 || mount < 0 ||
+        mount_setattr(mount, "", AT_EMPTY_PATH, &mapped, sizeof(mapped)) < 0)
         return -1;
     return take_fd(&mount);
 }
@@ -180,7 +190,8 @@ static enum finding check_idmap(struct patient *patient)
     return judge(patient, mount >= 0, patient->folder);
 }
 
-/* An overlay of detached mounts, one of them id-mapped. It wants two layers at least, and not twice the same. */
+/* An overlay of detached mounts, one of them id-mapped. It wants two layers at least, and not twice
+ * the same. */
 static int overlay(const char *folder)
 {
     auto_close int empty = fsopen("tmpfs", FSOPEN_CLOEXEC);
@@ -202,7 +213,9 @@ static enum finding check_overlay(struct patient *patient)
     return judge(patient, overlay(patient->folder) == 0, "overlay of id-mapped layers");
 }
 
-/* --- control groups --------------------------------------------------------------------------------------------------- */
+/* --- control groups
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 /* Whether a controller can be used, in version 2 or 1. */
 static bool has_controller(const char *name)
@@ -223,7 +236,8 @@ static bool has_controller(const char *name)
         } else {
             continue;
         }
-        for (char *save, *word = strtok_r(controllers, " ,", &save); word; word = strtok_r(NULL, " ,", &save))
+        for (char *save, *word = strtok_r(controllers, " ,", &save); word;
+             word = strtok_r(NULL, " ,", &save))
             if (!strcmp(word, name))
                 return true;
     }
@@ -241,7 +255,8 @@ static enum finding check_controllers(struct patient *patient)
         if (has_controller(names[i]))
             continue;
         finding = MISSING;
-        snprintf(patient->detail + used, sizeof(patient->detail) - used, "%s%s", used ? ", " : "no ", names[i]);
+        snprintf(patient->detail + used, sizeof(patient->detail) - used, "%s%s",
+                 used ? ", " : "no ", names[i]);
     }
     return finding;
 }
@@ -280,18 +295,22 @@ static enum finding check_unified(struct patient *patient)
     return result == 0 ? GOOD : MISSING;
 }
 
-/* --- system calls ------------------------------------------------------------------------------------------------------- */
+/* --- system calls
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static enum finding check_seccomp(struct patient *patient)
 {
     uint32_t action = SECCOMP_RET_KILL_PROCESS;
 
-    return judge(patient, syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0, "seccomp");
+    return judge(patient, syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0,
+                 "seccomp");
 }
 
 static enum finding check_openat2(struct patient *patient)
 {
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     auto_close int fd = (int)syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof(how));
 
     return judge(patient, fd >= 0, "openat2");
@@ -309,7 +328,9 @@ static enum finding check_close_range(struct patient *patient)
     return judge(patient, syscall(SYS_close_range, 1u << 30, ~0u, 0) == 0, "close_range");
 }
 
-/* --- around it ---------------------------------------------------------------------------------------------------------------- */
+/* --- around it
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static enum finding check_nested_limit(struct patient *patient)
 {
@@ -318,7 +339,8 @@ static enum finding check_nested_limit(struct patient *patient)
     read_line("/proc/sys/user/max_user_namespaces", value, sizeof(value));
     if (strtol(value, NULL, 10) >= 64)
         return GOOD;
-    snprintf(patient->detail, sizeof(patient->detail), "user.max_user_namespaces is %s", value[0] ? value : "unknown");
+    snprintf(patient->detail, sizeof(patient->detail), "user.max_user_namespaces is %s",
+             value[0] ? value : "unknown");
     return MISSING;
 }
 
@@ -334,9 +356,14 @@ static enum finding check_hardening(struct patient *patient)
     static const struct {
         const char *name;
         long at_least;
-    } wanted[] = {{"kernel/dmesg_restrict", 1},         {"kernel/kptr_restrict", 1},       {"kernel/unprivileged_bpf_disabled", 1},
-                  {"kernel/perf_event_paranoid", 2},    {"kernel/yama/ptrace_scope", 1},   {"kernel/io_uring_disabled", 1},
-                  {"fs/protected_hardlinks", 1},        {"fs/protected_symlinks", 1}};
+    } wanted[] = {{"kernel/dmesg_restrict", 1},
+                  {"kernel/kptr_restrict", 1},
+                  {"kernel/unprivileged_bpf_disabled", 1},
+                  {"kernel/perf_event_paranoid", 2},
+                  {"kernel/yama/ptrace_scope", 1},
+                  {"kernel/io_uring_disabled", 1},
+                  {"fs/protected_hardlinks", 1},
+                  {"fs/protected_symlinks", 1}};
     enum finding finding = GOOD;
 
     for (size_t i = 0; i < COUNT(wanted); i++) {
@@ -348,7 +375,8 @@ static enum finding check_hardening(struct patient *patient)
         if (!value[0] || strtol(value, NULL, 10) >= wanted[i].at_least)
             continue;
         finding = ADVICE;
-        snprintf(patient->detail + used, sizeof(patient->detail) - used, "%s%s=%s", used ? " " : "", wanted[i].name, value);
+        snprintf(patient->detail + used, sizeof(patient->detail) - used, "%s%s=%s", used ? " " : "",
+                 wanted[i].name, value);
     }
     return finding;
 }
@@ -358,16 +386,25 @@ static const struct {
     enum finding (*check)(struct patient *);
     const char *cure;
 } checks[] = {
-    {"root", check_root, "run sandboxctl doctor as root: most of what follows cannot be tried otherwise"},
+    {"root", check_root,
+     "run sandboxctl doctor as root: most of what follows cannot be tried otherwise"},
     {"kernel", check_kernel, NULL},
-    {"user namespaces", check_user_namespace, "a kernel with CONFIG_USER_NS, and in a container its privileges"},
+    {"user namespaces", check_user_namespace,
+     "a kernel with CONFIG_USER_NS, and in a container its privileges"},
     {"how many of them", check_nested_limit, "sysctl user.max_user_namespaces=60000"},
-    {"all namespaces", check_namespaces, "a kernel with CONFIG_NAMESPACES (pid, net, ipc, uts, mount, cgroup)"},
-    {"a new /proc", check_proc, "this process's /proc is covered: no ProtectKernelTunables= or ProtectProc= in the unit, no masked paths"},
-    {"id-mapped mounts", check_idmap, "Linux 5.12, and SUPERVISOR_STATE on ext4, xfs, btrfs or tmpfs (6.3)"},
+    {"all namespaces", check_namespaces,
+     "a kernel with CONFIG_NAMESPACES (pid, net, ipc, uts, mount, cgroup)"},
+    {"a new /proc", check_proc,
+     "this process's /proc is covered: no ProtectKernelTunables= or ProtectProc= in the unit, no "
+     "masked paths"},
+    {"id-mapped mounts", check_idmap,
+     "Linux 5.12, and SUPERVISOR_STATE on ext4, xfs, btrfs or tmpfs (6.3)"},
     {"overlayfs", check_overlay, "Linux 6.15 with CONFIG_OVERLAY_FS (modprobe overlay)"},
-    {"cgroup controllers", check_controllers, "mount the controllers; in a unit Delegate=yes; for memory perhaps cgroup_enable=memory at boot"},
-    {"cgroup 2", check_unified, "mount -t cgroup2 none /sys/fs/cgroup (Linux 5.14 for cgroup.kill)"},
+    {"cgroup controllers", check_controllers,
+     "mount the controllers; in a unit Delegate=yes; for memory perhaps cgroup_enable=memory at "
+     "boot"},
+    {"cgroup 2", check_unified,
+     "mount -t cgroup2 none /sys/fs/cgroup (Linux 5.14 for cgroup.kill)"},
     {"seccomp", check_seccomp, "a kernel with CONFIG_SECCOMP_FILTER"},
     {"openat2", check_openat2, "Linux 5.6"},
     {"pidfd", check_pidfd, "Linux 5.3"},

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* One line for each thing looked at; what is missing has its cure. `folder` is where sandboxes are kept: its file system is
- * tried. Returns how many needed things are missing. */
+/* One line for each thing looked at; what is missing has its cure. `folder` is where sandboxes are
+ * kept: its file system is tried. Returns how many needed things are missing. */
 int doctor_examine(const char *folder, FILE *out);
 
 #endif

@@ -32,7 +32,9 @@ struct fetcher {
     pthread_t threads[THREADS];
 };
 
-/* --- questions ------------------------------------------------------------------------------------------------------- */
+/* --- questions
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void list_add(struct fetch_list *list, struct fetch *fetch)
 {
@@ -71,7 +73,9 @@ void fetch_free(struct fetch *fetch)
     free(fetch);
 }
 
-/* --- answers --------------------------------------------------------------------------------------------------------- */
+/* --- answers
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 /* As contract and browsers have it: an id line, one data line, an empty line. */
 static struct frame *frame_of_row(const struct rows *rows, size_t row)
@@ -96,7 +100,8 @@ static int fetch_page(struct fetch *fetch, struct database *db, struct error *er
     struct frame **end = &fetch->frames;
     size_t bytes = 0;
 
-    if (query_rows(db, QUERY_stream_page, PARAMS(fetch->session, NUM(fetch->after)), &rows, err) < 0)
+    if (query_rows(db, QUERY_stream_page, PARAMS(fetch->session, NUM(fetch->after)), &rows, err) <
+        0)
         return -1;
     for (size_t row = 0; row < rows_count(rows); row++) {
         *end = frame_of_row(rows, row);
@@ -143,7 +148,8 @@ static void answer(struct fetcher *fetcher, struct fetch *fetch)
     struct error err;
 
     if (database_borrow(fetcher->pool, BORROW_WAIT_MS, &db, &err) < 0 ||
-        (fetch->kind == FETCH_PAGE ? fetch_page(fetch, db, &err) : fetch_ids(fetch, db, &err)) < 0) {
+        (fetch->kind == FETCH_PAGE ? fetch_page(fetch, db, &err) : fetch_ids(fetch, db, &err)) <
+            0) {
         LOG(WARNING, "stream_fetch_failed", V("reason", err.message));
         fetch->failed = true;
     }
@@ -200,7 +206,9 @@ struct fetch *fetcher_take(struct fetcher *fetcher)
     return fetch;
 }
 
-/* --- threads --------------------------------------------------------------------------------------------------------- */
+/* --- threads
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 int fetcher_open(struct fetcher **opened, const char *url, struct error *err)
 {
@@ -223,7 +231,8 @@ int fetcher_open(struct fetcher **opened, const char *url, struct error *err)
         return -1;
     }
     for (; fetcher->thread_count < THREADS; fetcher->thread_count++)
-        if (pthread_create(&fetcher->threads[fetcher->thread_count], NULL, answer_all, fetcher) != 0) {
+        if (pthread_create(&fetcher->threads[fetcher->thread_count], NULL, answer_all, fetcher) !=
+            0) {
             fetcher_close(fetcher);
             return error_set(err, ERR_INTERNAL, "pthread_create failed");
         }

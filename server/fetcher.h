@@ -20,10 +20,10 @@ enum fetch_kind {
 struct fetch {
     struct fetch *next;
     enum fetch_kind kind;
-    char session[37];     /* PAGE */
-    int64_t after;        /* PAGE */
-    uint64_t wakes;       /* the asker's */
-    char *ids;            /* HEADS, KEYS: a PostgreSQL array, on the heap */
+    char session[37]; /* PAGE */
+    int64_t after;    /* PAGE */
+    uint64_t wakes;   /* the asker's */
+    char *ids;        /* HEADS, KEYS: a PostgreSQL array, on the heap */
     /* the answer */
     bool failed;          /* the database did not answer */
     bool gone;            /* PAGE: the session does not exist any more */

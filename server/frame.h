@@ -1,4 +1,5 @@
-/* Bytes on their way to followers, shared by all who get them. Counted by the streamer's loop alone. */
+/* Bytes on their way to followers, shared by all who get them. Counted by the streamer's loop
+ * alone. */
 #ifndef SERVER_FRAME_H
 #define SERVER_FRAME_H
 
@@ -11,10 +12,10 @@
 struct frame {
     struct frame *next; /* in a page, or among the held deltas */
     int references;
-    int64_t seq;        /* stored event; 0: delta, ping or head */
-    int64_t after;      /* delta */
-    uint64_t serial;    /* delta */
-    bool message;       /* an agent.message: ends the deltas before it */
+    int64_t seq;     /* stored event; 0: delta, ping or head */
+    int64_t after;   /* delta */
+    uint64_t serial; /* delta */
+    bool message;    /* an agent.message: ends the deltas before it */
     size_t length;
     char bytes[];
 };

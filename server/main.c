@@ -60,12 +60,14 @@ static int check_credentials(struct pool *pool, struct error *err)
 
     if (server_settings_relaxed() || settings.operator_token.value[0])
         return 0;
-    if (database_borrow(pool, 0, &db, err) < 0 || query_rows(db, QUERY_identity_any_key, NO_PARAMS, &rows, err) < 0)
+    if (database_borrow(pool, 0, &db, err) < 0 ||
+        query_rows(db, QUERY_identity_any_key, NO_PARAMS, &rows, err) < 0)
         return -1;
     if (strcmp(rows_text(rows, 0, 0), "t") == 0)
         return 0;
     return error_set(err, ERR_INVALID,
-                     "OPERATOR_TOKEN is not set and there is no API key: nobody could come in (sandboxctl key create "
+                     "OPERATOR_TOKEN is not set and there is no API key: nobody could come in "
+                     "(sandboxctl key create "
                      "makes one)");
 }
 
@@ -84,7 +86,8 @@ static int check_database(struct error *err)
     return result;
 }
 
-/* A large answer gives its memory back when it has left, and 64 threads do not each keep a heap of their own (mallopt(3)). */
+/* A large answer gives its memory back when it has left, and 64 threads do not each keep a heap of
+ * their own (mallopt(3)). */
 static void bound_heap(void)
 {
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);

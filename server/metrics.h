@@ -15,7 +15,8 @@ enum metric {
     METRICS
 };
 
-/* Map the counters for metrics.def; once, in the master. `handlers` is the list of values ("a|b|c") of every label named `handler`. */
+/* Map the counters for metrics.def; once, in the master. `handlers` is the list of values ("a|b|c")
+ * of every label named `handler`. */
 void metrics_open(const char *handlers);
 
 #endif

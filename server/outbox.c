@@ -41,7 +41,8 @@ int outbox_flush(struct outbox *box, int fd, int64_t now_ms)
 {
     while (box->count > 0) {
         const struct frame *frame = box->queue[box->first];
-        ssize_t sent = send(fd, frame->bytes + box->sent, frame->length - box->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = send(fd, frame->bytes + box->sent, frame->length - box->sent,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (sent < 0 && errno == EINTR)
             continue;

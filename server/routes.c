@@ -15,8 +15,8 @@
 #define NOTHING
 #define BYTES
 #define EVENTS
-#define ROUTE(method, path, handler_name, caller, query, body, reply, summary)                     \
-    handler handler_name;                                                                          \
+#define ROUTE(method, path, handler_name, caller, query, body, reply, summary) \
+    handler handler_name;                                                      \
     query body reply
 #undef TEXT
 #define TEXT(status)
@@ -52,8 +52,9 @@
 #define TEXT(status) status, REPLY_TEXT, NULL
 /* The room's title is a row of its own kind: a route without a handler. */
 #define ROOM(title) {.room = title},
-#define ROUTE(method, path, handler_name, caller, query, body, reply, summary)                     \
-    {METHOD_##method, path, handler_name, #handler_name, RULE_##caller, query, body, reply, summary, NULL},
+#define ROUTE(method, path, handler_name, caller, query, body, reply, summary) \
+    {METHOD_##method, path, handler_name, #handler_name, RULE_##caller,        \
+     query,           body, reply,        summary,       NULL},
 
 const struct route routes[] = {
 #include "server/routes.def"

@@ -1,4 +1,5 @@
-/* What an operator does from a shell: keys, migrations, images, sandboxes, and a look at the machine. */
+/* What an operator does from a shell: keys, migrations, images, sandboxes, and a look at the
+ * machine. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,14 @@
 #include "store/database.h"
 #include "store/migrate.h"
 
-enum { EXIT_USAGE = 2, BORROW_MS = 10000, KEY_RANDOM_BYTES = 32, KEY_SIZE = 64, KEY_PREFIX = 11, NAME_MAX_CHARS = 200 };
+enum {
+    EXIT_USAGE = 2,
+    BORROW_MS = 10000,
+    KEY_RANDOM_BYTES = 32,
+    KEY_SIZE = 64,
+    KEY_PREFIX = 11,
+    NAME_MAX_CHARS = 200
+};
 
 /* Where things are: from the environment and the file .env, as for the programs that it serves. */
 static struct {
@@ -34,15 +42,24 @@ static struct {
     const char *builder;
 } paths;
 
-#define PATHS_SETTING(kind, member, name, default_value, meaning)                                  \
-    {.variable = name, .type = SETTING_##kind, .offset = offsetof(__typeof__(paths), member), .fallback = default_value, .about = meaning}
+#define PATHS_SETTING(kind, member, name, default_value, meaning)                                \
+    {                                                                                            \
+        .variable = name, .type = SETTING_##kind, .offset = offsetof(__typeof__(paths), member), \
+        .fallback = default_value, .about = meaning                                              \
+    }
 static const struct setting table[] = {
-    PATHS_SETTING(SECRET, database_url, "DATABASE_URL", NULL, "the server's PostgreSQL; needed by key and migrate"),
+    PATHS_SETTING(SECRET, database_url, "DATABASE_URL", NULL,
+                  "the server's PostgreSQL; needed by key and migrate"),
     PATHS_SETTING(TEXT, state_dir, "STATE_DIR", "var", "the server's folder"),
-    PATHS_SETTING(TEXT, supervisor_socket, "SUPERVISOR_SOCKET", "", "the supervisor's socket; empty: STATE_DIR/run/supervisor.sock"),
-    PATHS_SETTING(TEXT, supervisor_state, "SUPERVISOR_STATE", "/var/lib/agent-sandbox/supervisor", "folder of the sandboxes"),
-    PATHS_SETTING(TEXT, images, "IMAGES_DIR", "/var/lib/agent-sandbox/images", "folder of the images"),
-    PATHS_SETTING(TEXT, builder, "IMAGE_BUILDER", "", "the program that builds images; empty: base-image.sh beside this one, or installed"),
+    PATHS_SETTING(TEXT, supervisor_socket, "SUPERVISOR_SOCKET", "",
+                  "the supervisor's socket; empty: STATE_DIR/run/supervisor.sock"),
+    PATHS_SETTING(TEXT, supervisor_state, "SUPERVISOR_STATE", "/var/lib/agent-sandbox/supervisor",
+                  "folder of the sandboxes"),
+    PATHS_SETTING(TEXT, images, "IMAGES_DIR", "/var/lib/agent-sandbox/images",
+                  "folder of the images"),
+    PATHS_SETTING(
+        TEXT, builder, "IMAGE_BUILDER", "",
+        "the program that builds images; empty: base-image.sh beside this one, or installed"),
 };
 
 /* The options of all commands. */
@@ -55,7 +72,9 @@ struct options {
     bool running;
 };
 
-/* --- the database -------------------------------------------------------------------------------------------------- */
+/* --- the database
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static void scope_pool(struct pool **pool)
 {
@@ -105,12 +124,15 @@ static int key_list(const struct options *options, char **arguments, struct erro
     auto_rows struct rows *rows = NULL;
 
     (void)arguments;
-    if (connect_database(&pool, &db, err) < 0 || query_rows(db, QUERY_ctl_keys, PARAMS(options->project), &rows, err) < 0)
+    if (connect_database(&pool, &db, err) < 0 ||
+        query_rows(db, QUERY_ctl_keys, PARAMS(options->project), &rows, err) < 0)
         return -1;
-    printf("%-36s  %-16s  %-11s  %-8s %-27s  %s\n", "ID", "PROJECT", "PREFIX", "STATE", "LAST USED", "NAME");
+    printf("%-36s  %-16s  %-11s  %-8s %-27s  %s\n", "ID", "PROJECT", "PREFIX", "STATE", "LAST USED",
+           "NAME");
     for (size_t i = 0; i < rows_count(rows); i++)
-        printf("%-36s  %-16s  %-11s  %-8s %-27s  %s\n", rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 2),
-               rows_text(rows, i, 3), rows_text(rows, i, 4), rows_text(rows, i, 5));
+        printf("%-36s  %-16s  %-11s  %-8s %-27s  %s\n", rows_text(rows, i, 0),
+               rows_text(rows, i, 1), rows_text(rows, i, 2), rows_text(rows, i, 3),
+               rows_text(rows, i, 4), rows_text(rows, i, 5));
     return 0;
 }
 
@@ -125,7 +147,8 @@ static int key_revoke(const struct options *options, char **arguments, struct er
         return -1;
     revoked = query_run(db, QUERY_ctl_key_revoke, PARAMS(arguments[0]), err);
     if (revoked == 0)
-        return error_set(err, ERR_NOT_FOUND, "there is no key %s (sandboxctl key list shows the ids)", arguments[0]);
+        return error_set(err, ERR_NOT_FOUND,
+                         "there is no key %s (sandboxctl key list shows the ids)", arguments[0]);
     return revoked < 0 ? -1 : 0;
 }
 
@@ -144,7 +167,9 @@ static int run_migrate(const struct options *options, char **arguments, struct e
     return 0;
 }
 
-/* --- sandboxes -------------------------------------------------------------------------------------------------------- */
+/* --- sandboxes
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void scope_link(struct sandbox_link **link)
 {
@@ -159,10 +184,12 @@ static const char *socket_path(struct buffer *path)
     return path->data;
 }
 
-static int list_sandboxes(struct arena *arena, struct sandbox_entry **entries, size_t *count, struct error *err)
+static int list_sandboxes(struct arena *arena, struct sandbox_entry **entries, size_t *count,
+                          struct error *err)
 {
     auto_buffer struct buffer path = {0};
-    __attribute__((cleanup(scope_link))) struct sandbox_link *link = sandbox_link_new(socket_path(&path));
+    __attribute__((cleanup(scope_link))) struct sandbox_link *link =
+        sandbox_link_new(socket_path(&path));
 
     return sandbox_list(link, arena, entries, count, err);
 }
@@ -196,18 +223,22 @@ static int sandbox_print(const struct options *options, char **arguments, struct
     return 0;
 }
 
-/* --- images ---------------------------------------------------------------------------------------------------------------- */
+/* --- images
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_image_name(const char *name)
 {
-    return *name && strlen(name) <= 64 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) &&
+    return *name && strlen(name) <= 64 &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) &&
            !strchr("._-", *name);
 }
 
 /* The script beside this program, or where make install puts it. */
 static const char *find_builder(char out[PATH_MAX])
 {
-    static const char installed[] = "/usr/lib/agent-sandbox/base-image.sh", file[] = "base-image.sh";
+    static const char installed[] = "/usr/lib/agent-sandbox/base-image.sh",
+                      file[] = "base-image.sh";
     ssize_t length;
     char *slash;
 
@@ -234,7 +265,9 @@ static int image_build(const struct options *options, char **arguments, struct e
     char *cached[] = {(char *)builder, (char *)paths.images, (char *)name, NULL};
 
     if (!is_image_name(name))
-        return error_set(err, ERR_INVALID, "an image's name has a-z, 0-9, . _ and -, and starts with a letter or digit");
+        return error_set(
+            err, ERR_INVALID,
+            "an image's name has a-z, 0-9, . _ and -, and starts with a letter or digit");
     if (options->packages && setenv("IMAGE_PACKAGES", options->packages, 1) < 0)
         return error_set_errno(err, ERR_INTERNAL, "setenv");
     execv(builder, options->fresh ? fresh : cached);
@@ -283,8 +316,8 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
     return remove(path);
 }
 
-/* No sandbox may stand on what goes: a lower layer that loses its files breaks who runs on it (overlayfs is undefined then). Which
- * image each one has is not told, so any that runs counts. */
+/* No sandbox may stand on what goes: a lower layer that loses its files breaks who runs on it
+ * (overlayfs is undefined then). Which image each one has is not told, so any that runs counts. */
 static int refuse_while_used(const struct options *options, struct error *err)
 {
     auto_arena struct arena arena = {0};
@@ -298,7 +331,9 @@ static int refuse_while_used(const struct options *options, struct error *err)
     for (size_t i = 0; i < count; i++)
         running += entries[i].state == SANDBOX_RUNNING;
     if (running)
-        return error_set(err, ERR_CONFLICT, "%zu sandboxes run and may stand on it; stop them, or say --force", running);
+        return error_set(err, ERR_CONFLICT,
+                         "%zu sandboxes run and may stand on it; stop them, or say --force",
+                         running);
     return 0;
 }
 
@@ -354,11 +389,14 @@ static int image_prune(const struct options *options, char **arguments, struct e
     return failed ? -1 : 0;
 }
 
-/* --- the machine -------------------------------------------------------------------------------------------------------------- */
+/* --- the machine
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 static int doctor(const struct options *options, char **arguments, struct error *err)
 {
-    const char *folder = access(paths.supervisor_state, F_OK) == 0 ? paths.supervisor_state : "/var/lib";
+    const char *folder =
+        access(paths.supervisor_state, F_OK) == 0 ? paths.supervisor_state : "/var/lib";
     int missing = doctor_examine(folder, stdout);
 
     (void)options;
@@ -368,7 +406,9 @@ static int doctor(const struct options *options, char **arguments, struct error 
     return 0;
 }
 
-/* --- commands ------------------------------------------------------------------------------------------------------------------ */
+/* --- commands
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef int command(const struct options *options, char **arguments, struct error *err);
 
@@ -379,14 +419,17 @@ static const struct {
     const char *usage;
     const char *about;
 } commands[] = {
-    {"key", "create", key_create, 0, 0, "[--project P] [--name N]", "make an API key and print it; it is shown this once"},
+    {"key", "create", key_create, 0, 0, "[--project P] [--name N]",
+     "make an API key and print it; it is shown this once"},
     {"key", "list", key_list, 0, 0, "[--project P]", "the keys of one project, or of all"},
     {"key", "revoke", key_revoke, 1, 1, "ID", "a key is refused from now on"},
     {"migrate", NULL, run_migrate, 0, 0, "", "bring the database to this version"},
-    {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [NAME]", "build an image from Debian packages (default: base)"},
+    {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [NAME]",
+     "build an image from Debian packages (default: base)"},
     {"image", "list", image_list, 0, 0, "", "the images of this machine"},
     {"image", "remove", image_remove, 1, 1, "[--force] NAME", "remove an image"},
-    {"image", "prune", image_prune, 0, 0, "[--force]", "remove what newer builds of images replaced"},
+    {"image", "prune", image_prune, 0, 0, "[--force]",
+     "remove what newer builds of images replaced"},
     {"sandbox", "list", sandbox_print, 0, 0, "[--running]", "the sandboxes of this machine"},
     {"doctor", NULL, doctor, 0, 0, "", "what this machine lacks for sandboxes, with the cure"},
 };
@@ -395,8 +438,8 @@ static void print_help(FILE *out)
 {
     fputs("usage: sandboxctl COMMAND [OPTIONS]\n\n", out);
     for (size_t i = 0; i < COUNT(commands); i++)
-        fprintf(out, "  %s%s%s %s\n      %s\n", commands[i].group, commands[i].verb ? " " : "", commands[i].verb ? commands[i].verb : "",
-                commands[i].usage, commands[i].about);
+        fprintf(out, "  %s%s%s %s\n      %s\n", commands[i].group, commands[i].verb ? " " : "",
+                commands[i].verb ? commands[i].verb : "", commands[i].usage, commands[i].about);
     fputs("\nIt reads its settings from the environment and the file .env:\n\n", out);
     settings_help(table, COUNT(table), out);
 }
@@ -404,24 +447,38 @@ static void print_help(FILE *out)
 static int parse_options(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
-        {"project", required_argument, NULL, 'p'}, {"name", required_argument, NULL, 'n'}, {"packages", required_argument, NULL, 'l'},
-        {"fresh", no_argument, NULL, 'f'},         {"force", no_argument, NULL, 'F'},      {"running", no_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"project", required_argument, NULL, 'p'},  {"name", required_argument, NULL, 'n'},
+        {"packages", required_argument, NULL, 'l'}, {"fresh", no_argument, NULL, 'f'},
+        {"force", no_argument, NULL, 'F'},          {"running", no_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     int found;
 
     while ((found = getopt_long(argc, argv, "h", known, NULL)) >= 0) {
         switch (found) {
-        case 'p': options->project = optarg; break;
-        case 'n': options->name = optarg; break;
-        case 'l': options->packages = optarg; break;
-        case 'f': options->fresh = true; break;
-        case 'F': options->force = true; break;
-        case 'r': options->running = true; break;
+        case 'p':
+            options->project = optarg;
+            break;
+        case 'n':
+            options->name = optarg;
+            break;
+        case 'l':
+            options->packages = optarg;
+            break;
+        case 'f':
+            options->fresh = true;
+            break;
+        case 'F':
+            options->force = true;
+            break;
+        case 'r':
+            options->running = true;
+            break;
         case 'h':
             print_help(stdout);
             exit(EXIT_SUCCESS);
-        default: return -1;
+        default:
+            return -1;
         }
     }
     return 0;
@@ -456,7 +513,8 @@ int main(int argc, char **argv)
                 optind == argc ? "it needs a command" : "no such command, or not with these words");
         return EXIT_USAGE;
     }
-    if (settings_load(table, COUNT(table), ".env", &paths, &err) < 0 || commands[which].run(&options, argv + optind + used, &err) < 0) {
+    if (settings_load(table, COUNT(table), ".env", &paths, &err) < 0 ||
+        commands[which].run(&options, argv + optind + used, &err) < 0) {
         fprintf(stderr, "sandboxctl: %s\n", err.message);
         return EXIT_FAILURE;
     }

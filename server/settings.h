@@ -1,4 +1,5 @@
-/* The server's settings: one struct from settings.def, filled once by main and read by every process. */
+/* The server's settings: one struct from settings.def, filled once by main and read by every
+ * process. */
 #ifndef SERVER_SETTINGS_H
 #define SERVER_SETTINGS_H
 
@@ -12,7 +13,8 @@ struct server_settings {
 #undef SETTING
 };
 
-/* Set before the first fork, constant afterwards. Defined in store/settings.c, so that every room can read it. */
+/* Set before the first fork, constant afterwards. Defined in store/settings.c, so that every room
+ * can read it. */
 extern struct server_settings settings;
 
 /* Fill `settings` from the environment and the file `.env`, and refuse what must not start. */

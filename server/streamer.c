@@ -1,8 +1,9 @@
 /* Followers, their cursors and what is on its way to them: see streamer.h.
  *
- * The loop never touches the database: the fetcher's threads read pages of the log and give them back as ready frames, which
- * all followers at the same cursor share. A follower is `hungry` while the log may hold more behind its cursor. It is fed
- * only while its own queue is short, so a slow reader costs a bounded amount of memory and catches up by paging. */
+ * The loop never touches the database: the fetcher's threads read pages of the log and give them
+ * back as ready frames, which all followers at the same cursor share. A follower is `hungry` while
+ * the log may hold more behind its cursor. It is fed only while its own queue is short, so a slow
+ * reader costs a bounded amount of memory and catches up by paging. */
 #include "server/streamer.h"
 
 #include <errno.h>
@@ -29,12 +30,12 @@
 
 enum {
     SESSION_BUCKETS = 4096,
-    QUEUE_BYTES = 256 * 1024,   /* beyond this a follower is not fed */
-    HELD_BYTES = 1024 * 1024,   /* deltas of one session that wait for their place */
+    QUEUE_BYTES = 256 * 1024, /* beyond this a follower is not fed */
+    HELD_BYTES = 1024 * 1024, /* deltas of one session that wait for their place */
     PING_MS = 15 * 1000,
-    STALL_MS = 30 * 1000,       /* a reader that took no byte for so long is dropped */
-    POLL_MS = 2 * 1000,         /* a wake-up that got lost costs at most this */
-    CHECK_MS = 10 * 1000,       /* keys and sessions */
+    STALL_MS = 30 * 1000, /* a reader that took no byte for so long is dropped */
+    POLL_MS = 2 * 1000,   /* a wake-up that got lost costs at most this */
+    CHECK_MS = 10 * 1000, /* keys and sessions */
     RETRY_MS = 500,
 };
 
@@ -45,9 +46,9 @@ struct follower {
     bool writable_wanted;
     struct outbox outbox;
     int64_t cursor;
-    uint64_t delta_serial;       /* newest delta it was given, or has passed */
-    int64_t said_ms;             /* when something was last queued */
-    char key[37];                /* "" : the operator */
+    uint64_t delta_serial; /* newest delta it was given, or has passed */
+    int64_t said_ms;       /* when something was last queued */
+    char key[37];          /* "" : the operator */
     struct session *session;
     struct follower *previous, *next; /* of the session */
     struct follower *next_dead;
@@ -58,8 +59,8 @@ struct session {
     struct session *next; /* in its bucket */
     struct follower *followers;
     bool fetching;
-    uint64_t wakes;         /* counts wake-ups: a fetch that began before the last one is not the end */
-    int64_t last_message;   /* seq of the newest agent.message seen */
+    uint64_t wakes; /* counts wake-ups: a fetch that began before the last one is not the end */
+    int64_t last_message; /* seq of the newest agent.message seen */
     int64_t retry_ms;
     struct frame *held, **held_end; /* deltas waiting for a stored event */
     size_t held_bytes;
@@ -88,7 +89,9 @@ static int64_t now_ms(void)
     return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
 }
 
-/* --- sessions ------------------------------------------------------------------------------------------------------ */
+/* --- sessions
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static struct session **session_slot(struct streamer *streamer, const char *id)
 {
@@ -154,7 +157,9 @@ static void session_wake(struct streamer *streamer, struct session *session)
     session_feed(streamer, session);
 }
 
-/* --- followers -------------------------------------------------------------------------------------------------------- */
+/* --- followers
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* Freed at the end of the loop's round: events for it may still be in hand. */
 static void follower_drop(struct streamer *streamer, struct follower *follower)
@@ -177,8 +182,9 @@ static void follower_free(struct streamer *streamer, struct follower *follower)
     if (follower->next)
         follower->next->previous = follower->previous;
     outbox_done(&follower->outbox);
-    /* The worker that handed the socket over may still hold its own descriptor of it: closing ours would not end the watch, and
-     * an event would find a freed follower (epoll(7), "Will closing a file descriptor …"). */
+    /* The worker that handed the socket over may still hold its own descriptor of it: closing ours
+     * would not end the watch, and an event would find a freed follower (epoll(7), "Will closing a
+     * file descriptor …"). */
     epoll_ctl(streamer->epoll, EPOLL_CTL_DEL, follower->fd, NULL);
     close(follower->fd);
     free(follower);
@@ -194,14 +200,16 @@ static void follower_flush(struct streamer *streamer, struct follower *follower)
     if (left < 0) {
         follower_drop(streamer, follower);
     } else if ((left > 0) != follower->writable_wanted) {
-        struct epoll_event event = {.events = EPOLLRDHUP | (left > 0 ? EPOLLOUT : 0), .data.ptr = follower};
+        struct epoll_event event = {.events = EPOLLRDHUP | (left > 0 ? EPOLLOUT : 0),
+                                    .data.ptr = follower};
 
         follower->writable_wanted = left > 0;
         epoll_ctl(streamer->epoll, EPOLL_CTL_MOD, follower->fd, &event);
     }
 }
 
-static void follower_queue(struct streamer *streamer, struct follower *follower, struct frame *frame)
+static void follower_queue(struct streamer *streamer, struct follower *follower,
+                           struct frame *frame)
 {
     if (follower->dead)
         return;
@@ -219,7 +227,8 @@ static bool delta_is_late(const struct follower *follower, const struct frame *d
 /* Held deltas that come before the stored event `seq`. */
 static void follower_take_held(struct streamer *streamer, struct follower *follower, int64_t seq)
 {
-    for (struct frame *delta = follower->session->held; delta && delta->after < seq; delta = delta->next) {
+    for (struct frame *delta = follower->session->held; delta && delta->after < seq;
+         delta = delta->next) {
         if (delta->serial <= follower->delta_serial)
             continue;
         follower->delta_serial = delta->serial;
@@ -228,7 +237,8 @@ static void follower_take_held(struct streamer *streamer, struct follower *follo
     }
 }
 
-static void follower_take_page(struct streamer *streamer, struct follower *follower, const struct fetch *page)
+static void follower_take_page(struct streamer *streamer, struct follower *follower,
+                               const struct fetch *page)
 {
     for (struct frame *frame = page->frames; frame; frame = frame->next) {
         if (frame->message)
@@ -242,9 +252,12 @@ static void follower_take_page(struct streamer *streamer, struct follower *follo
     }
 }
 
-/* --- what comes in ----------------------------------------------------------------------------------------------- */
+/* --- what comes in
+ * -----------------------------------------------------------------------------------------------
+ */
 
-static void on_delta(struct streamer *streamer, struct session *session, const struct bus_message *message)
+static void on_delta(struct streamer *streamer, struct session *session,
+                     const struct bus_message *message)
 {
     struct frame *delta = frame_new(message->frame, message->length);
     bool hold = false;
@@ -377,7 +390,8 @@ static void on_keys(struct streamer *streamer, struct fetch *fetch)
         for (struct session *session = streamer->buckets[bucket]; session; session = session->next)
             for (struct follower *f = session->followers; f; f = f->next)
                 /* Only keys that were asked about: a follower may have come since. */
-                if (f->key[0] && strstr(fetch->ids, f->key) && !texts_have(&fetch->found, f->key, &at))
+                if (f->key[0] && strstr(fetch->ids, f->key) &&
+                    !texts_have(&fetch->found, f->key, &at))
                     follower_drop(streamer, f);
 }
 
@@ -386,7 +400,8 @@ static void on_results(struct streamer *streamer)
     struct fetch *fetch;
 
     while ((fetch = fetcher_take(streamer->fetcher))) {
-        /* Deltas that were sent before these events were written are in the bus already: they come first. */
+        /* Deltas that were sent before these events were written are in the bus already: they come
+         * first. */
         on_bus(streamer);
         if (fetch->kind == FETCH_PAGE)
             on_page(streamer, fetch);
@@ -440,7 +455,8 @@ static void follower_add(struct streamer *streamer, const struct follow *follow,
     session_feed(streamer, *slot);
 }
 
-/* Each hand-over is a connection of its own: one packet in, one byte back. The worker waits, so it is read at once. */
+/* Each hand-over is a connection of its own: one packet in, one byte back. The worker waits, so it
+ * is read at once. */
 static void on_hand_over(struct streamer *streamer)
 {
     auto_close int fd = accept4(streamer->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -469,7 +485,9 @@ static void on_hand_over(struct streamer *streamer)
         LOG(WARNING, "stream_hand_over_unacknowledged", V("errno", errno));
 }
 
-/* --- time ------------------------------------------------------------------------------------------------------------- */
+/* --- time
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static void ids_add(struct buffer *ids, const char *id)
 {
@@ -526,7 +544,8 @@ static void check_keys(struct streamer *streamer)
 static void on_tick(struct streamer *streamer)
 {
     for (size_t bucket = 0; bucket < SESSION_BUCKETS; bucket++)
-        for (struct session *session = streamer->buckets[bucket]; session; session = session->next) {
+        for (struct session *session = streamer->buckets[bucket]; session;
+             session = session->next) {
             for (struct follower *f = session->followers; f; f = f->next) {
                 if (f->outbox.count > 0 && streamer->now_ms - f->outbox.moved_ms >= STALL_MS) {
                     counter_add(METRIC_streams_dropped_total, NULL, 1);
@@ -548,7 +567,9 @@ static void on_tick(struct streamer *streamer)
     }
 }
 
-/* --- start and end ------------------------------------------------------------------------------------------------- */
+/* --- start and end
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int listen_open_socket(struct error *err)
 {
@@ -588,7 +609,8 @@ static int streamer_open(struct streamer *streamer, int stop_fd, struct error *e
     if (streamer->epoll < 0)
         return error_set_errno(err, ERR_INTERNAL, "epoll_create1");
     if (fetcher_open(&streamer->fetcher, settings.database_url.value, err) < 0 ||
-        (streamer->bus = bus_receive_open(err)) < 0 || (streamer->listener = listen_open_socket(err)) < 0)
+        (streamer->bus = bus_receive_open(err)) < 0 ||
+        (streamer->listener = listen_open_socket(err)) < 0)
         return -1;
     if (watch(streamer, streamer->listener, TAG_LISTENER, err) < 0 ||
         watch(streamer, streamer->bus, TAG_BUS, err) < 0 ||

@@ -4,7 +4,8 @@
 
 #include "common/error.h"
 
-/* Serve until `stop_fd` is readable; then every stream is closed (clients come back by themselves and resume). */
+/* Serve until `stop_fd` is readable; then every stream is closed (clients come back by themselves
+ * and resume). */
 int streamer_run(int stop_fd, struct error *err);
 
 #endif

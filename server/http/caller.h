@@ -22,19 +22,20 @@ enum caller_rule {
     RULE_PROJECT,  /* an accepted credential and one project: contract/sessions-api.md section 2 */
     RULE_OPERATOR, /* the operator; a key gets 403 */
     RULE_OPERATOR_PROJECT, /* the operator acting in one project (api-keys) */
-    RULE_METRICS,  /* the metrics credential */
+    RULE_METRICS,          /* the metrics credential */
 };
 
 struct caller {
     enum caller_kind kind;
-    const char *subject; /* id of the key, "operator"; NULL for nobody */
-    const char *label;   /* its name */
+    const char *subject;     /* id of the key, "operator"; NULL for nobody */
+    const char *label;       /* its name */
     const char *key_project; /* CALLER_KEY: id of its project; NULL for others */
     const char *key_project_slug;
-    bool open;           /* the deployment is open: ENV=dev, no operator token, no key */
+    bool open; /* the deployment is open: ENV=dev, no operator token, no key */
 };
 
-/* Fill req->caller from the Authorization header. Never fails because of a bad credential (kind is CALLER_NOBODY then). */
+/* Fill req->caller from the Authorization header. Never fails because of a bad credential (kind is
+ * CALLER_NOBODY then). */
 int caller_identify(struct request *req, struct error *err);
 /* Apply the rule: 401, 403; for rules with a project fill req->project from X-Project: 400, 404. */
 int caller_admit(struct request *req, enum caller_rule rule, struct error *err);

@@ -7,7 +7,8 @@
 #include "common/error.h"
 #include "common/field.h"
 
-/* One follower: whose log, from where, on whose credential. The client's socket goes along as the one descriptor. */
+/* One follower: whose log, from where, on whose credential. The client's socket goes along as the
+ * one descriptor. */
 struct follow {
     const char *session;
     const char *key;  /* id of the API key that opened the stream; NULL: the operator */
@@ -21,7 +22,8 @@ enum { FOLLOW_MESSAGE = 1 };
 
 /* Path of the streamer's socket, from STATE_DIR. Valid until the next call on this thread. */
 const char *follow_socket_path(void);
-/* Give `client` (which stays the caller's) to the streamer and wait until it has it. ERR_UNAVAILABLE with retry_after_s 1 when there is none. */
+/* Give `client` (which stays the caller's) to the streamer and wait until it has it.
+ * ERR_UNAVAILABLE with retry_after_s 1 when there is none. */
 int follow_hand_over(const struct follow *follow, int client, struct error *err);
 
 #endif

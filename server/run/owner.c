@@ -42,7 +42,8 @@ void owner_drop(const char *owner)
     unlink(path);
 }
 
-/* Whether the runner behind the file has died; then the descriptor holds its lock, so that no second one sweeps the same. */
+/* Whether the runner behind the file has died; then the descriptor holds its lock, so that no
+ * second one sweeps the same. */
 static bool has_died(const char *path, int *fd)
 {
     *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);

@@ -424,7 +424,8 @@ static void drain(struct runner *runner)
     database_return(db);
 }
 
-/* Something may have happened while nobody looked, and whoever this one stands in for has left jobs. */
+/* Something may have happened while nobody looked, and whoever this one stands in for has left
+ * jobs. */
 static void greet(struct runner *runner)
 {
     auto_database struct database *db = NULL;

@@ -6,16 +6,24 @@
 #include "server/metrics.h"
 
 static struct counter_family families[] = {
-#define COUNTER(metric, text, label_names, label_values)                                           \
-    {.name = #metric, .help = text, .type = COUNTER_TOTAL, .labels = label_names, .values = label_values},
-#define GAUGE(metric, text, label_names, label_values)                                             \
-    {.name = #metric, .help = text, .type = COUNTER_GAUGE, .labels = label_names, .values = label_values},
-#define HISTOGRAM(metric, text, label_names, label_values, bounds)                                 \
-    {.name = #metric,                                                                              \
-     .help = text,                                                                                 \
-     .type = COUNTER_HISTOGRAM,                                                                    \
-     .labels = label_names,                                                                        \
-     .values = label_values,                                                                       \
+#define COUNTER(metric, text, label_names, label_values) \
+    {.name = #metric,                                    \
+     .help = text,                                       \
+     .type = COUNTER_TOTAL,                              \
+     .labels = label_names,                              \
+     .values = label_values},
+#define GAUGE(metric, text, label_names, label_values) \
+    {.name = #metric,                                  \
+     .help = text,                                     \
+     .type = COUNTER_GAUGE,                            \
+     .labels = label_names,                            \
+     .values = label_values},
+#define HISTOGRAM(metric, text, label_names, label_values, bounds) \
+    {.name = #metric,                                              \
+     .help = text,                                                 \
+     .type = COUNTER_HISTOGRAM,                                    \
+     .labels = label_names,                                        \
+     .values = label_values,                                       \
      .buckets = bounds},
 #include "server/metrics.def"
 #undef COUNTER

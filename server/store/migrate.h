@@ -4,8 +4,9 @@
 
 #include "common/error.h"
 
-/* Apply what is missing. Each migration is one transaction. ERR_CONFLICT when an applied one has another digest, or the database has one that
- * this program does not know. Returns how many were applied. */
+/* Apply what is missing. Each migration is one transaction. ERR_CONFLICT when an applied one has
+ * another digest, or the database has one that this program does not know. Returns how many were
+ * applied. */
 int migrate(const char *url, struct error *err);
 /* The newest migration that this program knows. */
 int migrate_current(void);

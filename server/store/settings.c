@@ -10,13 +10,13 @@
 struct server_settings settings;
 
 static const struct setting table[] = {
-#define SETTING(kind, member, name, default_value, low, high, meaning)                             \
-    {.variable = name,                                                                             \
-     .type = SETTING_##kind,                                                                       \
-     .offset = offsetof(struct server_settings, member),                                           \
-     .fallback = default_value,                                                                    \
-     .min = low,                                                                                   \
-     .max = high,                                                                                  \
+#define SETTING(kind, member, name, default_value, low, high, meaning) \
+    {.variable = name,                                                 \
+     .type = SETTING_##kind,                                           \
+     .offset = offsetof(struct server_settings, member),               \
+     .fallback = default_value,                                        \
+     .min = low,                                                       \
+     .max = high,                                                      \
      .about = meaning},
 #include "server/settings.def"
 #undef SETTING

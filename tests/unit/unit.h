@@ -19,8 +19,8 @@ static inline TCase *unit_case(Suite *suite, const char *name)
 /* Run `test` once for each row of the array `table`; the row is table[_i]. */
 #define unit_table(tests, test, table) tcase_add_loop_test(tests, test, 0, (int)COUNT(table))
 
-/* Run one suite, print Check's summary, and say by the exit status whether all held. CK_FORK=no runs it in one process, for a
- * debugger or valgrind. */
+/* Run one suite, print Check's summary, and say by the exit status whether all held. CK_FORK=no
+ * runs it in one process, for a debugger or valgrind. */
 static inline int unit_run(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);

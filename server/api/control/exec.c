@@ -213,8 +213,7 @@ int exec_run(struct request *req, struct response *res, struct error *err)
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
     if (session_need_workspace(target.status, false, err) < 0 ||
-        use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 ||
-        request_commit(req, err) < 0 ||
+        use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 || request_commit(req, err) < 0 ||
         sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out,
                      &errors, &result, err) < 0 ||
         request_begin(req, err) < 0 || use(req, target.id, 0, err) < 0)

@@ -29,7 +29,8 @@ static const struct field backend_fields[] = {
 };
 SCHEMA(backend);
 
-/* Read through at every call: an empty list would mean something else than an endpoint that is down. */
+/* Read through at every call: an empty list would mean something else than an endpoint that is
+ * down. */
 int models_list(struct request *req, struct response *res, struct error *err)
 {
     auto_buffer struct buffer out = {0};

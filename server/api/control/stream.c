@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/handlers.h"
 #include "common/token.h"
 #include "http/follow.h"
 #include "http/gate.h"
 #include "http/request.h"
-#include "api/handlers.h"
 
 struct events_cursor {
     int64_t after;
@@ -21,7 +21,8 @@ SCHEMA(events_cursor);
 
 handler events_stream;
 
-/* What a browser sends when it reconnects. Anything but digits is another server's, and is not ours to refuse. */
+/* What a browser sends when it reconnects. Anything but digits is another server's, and is not ours
+ * to refuse. */
 static int64_t last_event_id(const struct request *req)
 {
     const char *text = request_header(req, "Last-Event-ID");

@@ -69,7 +69,7 @@ static const struct {
      "a.txt", "b"},
     {TYPE,
      "--xYx\r\n" FILE_HEAD "\r\nb\r\n--xYx\r\nContent-Disposition: form-data; name=\"z\"; "
-                           "filename=\"q\"\r\n\r\nskip\r\n--xYx--",
+     "filename=\"q\"\r\n\r\nskip\r\n--xYx--",
      "a.txt", "b"},
     {TYPE, "--xYx\r\ncontent-disposition:FORM-DATA; NAME=file\r\n\r\nb\r\n--xYx--", "", "b"},
     {TYPE,

@@ -79,9 +79,10 @@ static const struct good {
      .arguments = "23"},
     /* no index, arguments that are no text, null where nothing is meant */
     {.body = CHUNK("{\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"x\","
-                   "\"arguments\":{\"k\":1}}}]}") CHUNK(
-         "{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"2\"}}]}")
-         CHUNK("{\"tool_calls\":[{\"function\":{\"arguments\":\"5\"}}]}") FINISH("tool_calls"),
+                   "\"arguments\":{\"k\":1}}}]}")
+         CHUNK(
+             "{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"2\"}}]}")
+             CHUNK("{\"tool_calls\":[{\"function\":{\"arguments\":\"5\"}}]}") FINISH("tool_calls"),
      .text = "",
      .thinking = "",
      .calls = 2,
