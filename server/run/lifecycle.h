@@ -36,7 +36,7 @@ int lifecycle_delete(struct pool *pool, struct sandbox_link *link, const char *s
                      struct error *err);
 /* After a restart of server or supervisor: sessions that say `running` whose sandbox is gone become
  * stopped with reason `restart`; sandboxes that no row knows are destroyed, boots and turns that
- * nobody works on get a job. Done by one runner at its start, and every minute. */
+ * nobody works on get a job. Done by one runner at its start, and every few seconds. */
 int lifecycle_reconcile(struct pool *pool, struct sandbox_link *link, struct error *err);
 
 #endif
