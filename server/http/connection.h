@@ -56,6 +56,7 @@ struct connection {
     struct chunks chunks;    /* how far it was taken */
     bool body_done;
     bool large;              /* its body is read by the thread */
+    bool holding;            /* its handler waits for long: exchange_hold */
     bool continued;          /* 100 Continue was sent */
     bool broken;             /* nothing more can be written */
     bool taken;              /* the socket has gone elsewhere */

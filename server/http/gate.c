@@ -46,11 +46,12 @@ struct list {
 
 static struct {
     int epoll, listener;
-    pthread_mutex_t lock; /* guards what follows, up to `large_limit` */
+    pthread_mutex_t lock; /* guards what follows, up to `held_limit` */
     struct list lists[WAITS];
     struct address *addresses[ADDRESS_BUCKETS];
     int64_t connections;
     int large, large_limit; /* threads that large bodies hold, and may hold */
+    int held, held_limit;   /* and those together with exchange_hold */
     uint64_t seed;
     int64_t limit_ms[WAITS]; /* the loop's own */
     int64_t resume_ms;       /* when accepting goes on; 0: it does */
@@ -434,14 +435,23 @@ enum progress gate_advance(struct connection *connection)
     }
 }
 
+/* Under the lock: one more thread for a large body. */
+static bool take_large(void)
+{
+    if (gate.large >= gate.large_limit || gate.held >= gate.held_limit)
+        return false;
+    gate.large++;
+    gate.held++;
+    return true;
+}
+
 /* To the threads; a large body only to one of those that may have such. */
 static void enqueue(struct connection *connection)
 {
     bool waits;
 
     pthread_mutex_lock(&gate.lock);
-    waits = connection->large && gate.large >= gate.large_limit;
-    gate.large += connection->large && !waits;
+    waits = connection->large && !take_large();
     list_remove(connection);
     list_add(connection, waits ? WAIT_LARGE : WAIT_THREAD);
     pthread_mutex_unlock(&gate.lock);
@@ -490,21 +500,35 @@ struct connection *gate_take(void)
 void gate_done(struct connection *connection)
 {
     struct connection *next;
+    bool more = false;
 
-    if (!connection->large)
+    if (!connection->large && !connection->holding)
         return;
-    connection->large = false;
     pthread_mutex_lock(&gate.lock);
-    next = gate.lists[WAIT_LARGE].first;
-    if (next) {
+    gate.large -= connection->large;
+    gate.held -= connection->large + connection->holding;
+    connection->large = connection->holding = false;
+    while ((next = gate.lists[WAIT_LARGE].first) && take_large()) {
         list_remove(next);
         list_add(next, WAIT_THREAD);
-    } else {
-        gate.large--;
+        more = true;
     }
     pthread_mutex_unlock(&gate.lock);
-    if (next)
+    if (more)
         seats_wake();
+}
+
+bool exchange_hold(struct exchange *exchange)
+{
+    struct connection *connection = (struct connection *)exchange;
+
+    pthread_mutex_lock(&gate.lock);
+    if (!connection->holding && gate.held < gate.held_limit) {
+        connection->holding = true;
+        gate.held++;
+    }
+    pthread_mutex_unlock(&gate.lock);
+    return connection->holding;
 }
 
 /* --- accepting ------------------------------------------------------------------------------- */
@@ -759,6 +783,7 @@ static int gate_open(int listen_fd, int stop_fd, struct error *err)
         return error_set_errno(err, ERR_INTERNAL, "epoll_ctl");
     gate.listener = listen_fd;
     gate.large_limit = (int)settings.worker_threads / 2;
+    gate.held_limit = (int)settings.worker_threads * 3 / 4;
     memcpy(gate.limit_ms, limits, sizeof(limits));
     token_random(&gate.seed, sizeof(gate.seed));
     atomic_store(&gate.draining, false);

@@ -43,6 +43,9 @@ bool exchange_complete(const struct exchange *exchange);
 /* Write it all, waiting for a slow client as long as it takes at least 64 KiB in 30 s. -1 when the
  * client has gone or is too slow; the connection is closed then. */
 int exchange_write(struct exchange *exchange, const void *bytes, size_t length);
+/* The handler is about to wait for long. False: three quarters of the threads are held so, or by
+ * large bodies, and the others are for those who ask little. Ends with the request. */
+bool exchange_hold(struct exchange *exchange);
 /* Take the socket away for good (a duplicate, close-on-exec, owned by the caller): the gate forgets
  * the connection. */
 int exchange_take(struct exchange *exchange);

@@ -31,6 +31,15 @@ int request_client_fd(const struct request *req)
     return req->exchange->fd;
 }
 
+int request_hold(struct request *req, struct error *err)
+{
+    if (exchange_hold(req->exchange))
+        return 0;
+    error_set(err, ERR_UNAVAILABLE, "the server waits for as many commands as it can");
+    err->retry_after_s = 1;
+    return -1;
+}
+
 bool request_is_api(const struct request *req)
 {
     const char *path = req->info->request_uri;

@@ -59,6 +59,9 @@ const char *request_header(const struct request *req, const char *name);
 /* A descriptor that is readable (POLLRDHUP, POLLHUP) when the client has gone: to be polled by
  * calls that wait long. */
 int request_client_fd(const struct request *req);
+/* This call is about to wait for long, and keeps its thread. ERR_UNAVAILABLE when too many do: the
+ * others must be answered, too. */
+int request_hold(struct request *req, struct error *err);
 /* Commit what was done so far and give the database connection back, before a wait. `req->db` is
  * NULL then. */
 int request_commit(struct request *req, struct error *err);

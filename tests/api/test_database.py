@@ -1,6 +1,7 @@
 """The database goes away for a while: what needs it says so, and afterwards all goes on by itself."""
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -32,12 +33,18 @@ def test_a_turn_outlives_a_database_that_was_away_longer_than_it_could_wait(api,
     run = api.post(f"/api/sessions/{session.id}/messages", json={"prompt": "$ sleep 2; echo it-is-$((40 + 2))"}).expect(202)
     tool_use = lambda: [e for e in api.get(f"/api/sessions/{session.id}/events").expect(200) if e["type"] == "agent.tool_use"]
     wait_for("the command to begin", tool_use)
+    answers = []
+    command = threading.Thread(target=lambda: answers.append(api.post(f"/api/sessions/{session.id}/exec", json={"command": "sleep 3; echo done"})))
+    command.start()
+    time.sleep(0.5)
     down()
     answer = api.get("/api/agents")
     assert answer.expect(503)["detail"] and float(answer.headers["retry-after"]) > 0
     api.get("/healthz").expect(200)
     api.get("/readyz").expect(503)
-    time.sleep(10) # the turn tries for 5 s to write that the command has ended
+    command.join(20)
+    assert answers[0].expect(200)["stdout"] == "done\n" # it was run, so nobody may be told that it was not
+    time.sleep(7) # the turn tries for 5 s to write that the command has ended
     up()
     wait_for("readiness", lambda: api.get("/readyz").status_code == 200)
     ended = lambda: [r for r in api.get(f"/api/sessions/{session.id}").expect(200)["runs"] if r["id"] == run["id"] and r["status"] != "running"]

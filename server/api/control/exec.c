@@ -6,6 +6,7 @@
 #include "api/control/sessions.h"
 #include "api/handlers.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/utf8.h"
 #include "run/environment.h"
 #include "run/sandbox.h"
@@ -212,11 +213,17 @@ int exec_run(struct request *req, struct response *res, struct error *err)
         .directory = target.workdir,
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
-    if (session_need_workspace(target.status, false, err) < 0 ||
+    if (session_need_workspace(target.status, false, err) < 0 || request_hold(req, err) < 0 ||
         use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 || request_commit(req, err) < 0 ||
         sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out,
-                     &errors, &result, err) < 0 ||
-        request_begin(req, err) < 0 || use(req, target.id, 0, err) < 0)
+                     &errors, &result, err) < 0)
         return -1;
+    /* What the command has done and said is worth more than a note of when it ended. */
+    if (request_begin(req, err) < 0 || use(req, target.id, 0, err) < 0 ||
+        request_commit(req, err) < 0) {
+        LOG(WARNING, "exec_end_not_noted", V("session", target.id), V("reason", err->message));
+        database_return(req->db);
+        req->db = NULL;
+    }
     return answer(res, body, &result, &out, &errors);
 }

@@ -65,6 +65,14 @@ void router_serve(struct mg_connection *connection, struct exchange *exchange)
         answer(exchange, 200, "ignored");
         return;
     }
+    if (!strcmp(path, "/hold")) {
+        bool holds = exchange_hold(exchange);
+
+        if (holds)
+            usleep(500 * 1000);
+        answer(exchange, holds ? 200 : 503, holds ? "held" : "too many");
+        return;
+    }
     if (!strcmp(path, "/slow"))
         usleep(300 * 1000);
     if (!strcmp(path, "/large")) {
@@ -404,6 +412,39 @@ START_TEST(a_large_body_is_read_by_the_thread)
 }
 END_TEST
 
+START_TEST(some_threads_are_kept_for_those_who_ask_little)
+{
+    enum { CLIENTS = 12, HELD = 6 /* of 8 */ };
+    int fds[CLIENTS], held = 0, large, little;
+
+    start();
+    for (int round = 0; round < 2; round++, held = 0) {
+        for (int i = 0; i < CLIENTS; i++) {
+            fds[i] = client();
+            say(fds[i], "GET /hold HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+        }
+        usleep(100 * 1000);
+        /* A large body is one more that may wait. */
+        large = client();
+        say(large, "PUT / HTTP/1.1\r\n" HOST "Content-Length: 1000000\r\n\r\n");
+        little = client();
+        for (int i = 0; i < 100; i++) {
+            say(little, "GET / HTTP/1.1\r\n" HOST "\r\n");
+            hear(little, "GET /? 0 ");
+        }
+        close(little);
+        for (int i = 0; i < CLIENTS; i++) {
+            held += strstr(hear(fds[i], NULL), "HTTP/1.1 200 ") != NULL;
+            close(fds[i]);
+        }
+        ck_assert_int_eq(held, HELD);
+        close(large);
+        usleep(100 * 1000);
+    }
+    finish('T');
+}
+END_TEST
+
 START_TEST(the_expectation_is_answered_when_the_body_is_wanted)
 {
     static const char *const sizes[] = {"4", "100000"};
@@ -593,6 +634,7 @@ int main(void)
     tcase_add_test(tests, what_is_pipelined_is_not_answered);
     tcase_add_test(tests, a_client_that_has_said_all_is_answered);
     tcase_add_test(tests, a_large_body_is_read_by_the_thread);
+    tcase_add_test(tests, some_threads_are_kept_for_those_who_ask_little);
     tcase_add_test(tests, the_expectation_is_answered_when_the_body_is_wanted);
     tcase_add_test(tests, a_socket_can_be_taken_away);
     tcase_add_test(tests, a_slow_reader_gets_all_of_a_large_answer);
