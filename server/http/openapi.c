@@ -502,7 +502,8 @@ static void add_reply(struct document *document, const struct route *route)
         buffer_text(out, ",\"content\":{\"application/octet-stream\":{}}");
         break;
     case REPLY_EVENTS:
-        buffer_text(out, ",\"content\":{\"text/event-stream\":{\"schema\":{\"type\":\"string\"}}}");
+        /* Its schema would be taken for that of each event. */
+        buffer_text(out, ",\"content\":{\"text/event-stream\":{}}");
         break;
     case REPLY_TEXT:
         break;

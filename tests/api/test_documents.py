@@ -32,6 +32,13 @@ def test_every_reference_is_there_and_every_schema_is_used(document):
     assert used == set(document["components"]["schemas"])
 
 
+def test_streams_and_files_claim_no_schema(document):
+    """What reads the document tries it on each event, or on the bytes."""
+    contents = [c for path in document["paths"].values() for o in path.values() for r in o["responses"].values() for c in r.get("content", {}).items()]
+    raw = [media for kind, media in contents if kind in ("text/event-stream", "application/octet-stream")]
+    assert len(raw) >= 2 and not any(raw)
+
+
 def test_every_operation_is_served(document, stranger):
     """Without a credential each answers 401, or 200 where none is needed: none is unknown."""
     for path, item in document["paths"].items():
