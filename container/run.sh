@@ -159,7 +159,19 @@ configure_cluster() {
     chown postgres:postgres "$state/postgres/pg_hba.conf" "$state/postgres/pg_ident.conf"
 }
 
+# A postmaster that was killed leaves backends that have not noticed yet; the next one would find their shared memory in use and end.
+# Its key, and what is attached to it, are in postmaster.pid and proc(5).
+wait_for_backends() {
+    local segment end=$((SECONDS + 15))
+    segment=$(awk 'NR == 7 { print $2 }' "$state/postgres/postmaster.pid" 2>/dev/null) || return 0
+    [ -n "$segment" ] || return 0
+    while awk -v id="$segment" 'NR > 1 && $2 == id && $7 > 0 { found = 1 } END { exit !found }' /proc/sysvipc/shm && [ "$SECONDS" -lt "$end" ]; do
+        sleep 0.1
+    done
+}
+
 start_postgres() {
+    wait_for_backends
     # shellcheck disable=SC2086 # the words of POSTGRES_OPTIONS
     setsid setpriv --reuid postgres --regid postgres --init-groups --pdeathsig INT env -i PATH="$PATH" LC_ALL=C.UTF-8 \
         "$bin/postgres" -D "$inside/postgres" -c "unix_socket_directories=$runtime/postgres" -c listen_addresses= \
@@ -418,22 +430,25 @@ revive() {
 }
 
 watch_over() {
-    local ended status role
+    local ended revived status=0 role tick
     sleep 60 7>&- 8>&- & tick=$!
     while [ -z "$stopping" ]; do
+        # Asked of each, not taken from wait: the shell forgets one that died while another was being started.
+        revived=
+        for role in postgres supervisor server; do
+            [ -z "${pid_of[$role]:-}" ] || alive "$role" || { revive "$role" "$status"; revived=yes; }
+        done
+        [ -z "$revived" ] || continue
         ended=
         status=0
-        wait -n -p ended 2>/dev/null || status=$? # without the shell's own remark
+        wait -n -p ended || status=$?
         [ -z "$stopping" ] || break
         if [ "$ended" = "$tick" ]; then
             trim_logs
             sleep 60 7>&- 8>&- & tick=$!
-            continue
         fi
-        for role in postgres supervisor server; do
-            [ -z "$ended" ] || [ "${pid_of[$role]:-}" != "$ended" ] || revive "$role" "$status"
-        done
     done
+    kill "$tick" 2>/dev/null || true
 }
 
 # --- the order -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import time
 
 import httpx
 import pytest
+from programs import wait_for
 
 
 class Load:
@@ -138,3 +139,13 @@ def test_a_second_signal_ends_at_once(start_server):
             time.sleep(0.05)
     assert time.monotonic() - began < 5
 
+
+
+def test_each_kill_of_the_database_is_seen_and_counted_once(start_server):
+    """Also one that comes while the last is being mended: the shell forgets children that died meanwhile."""
+    other = start_server()
+    for _ in range(3):
+        pid = other.kill("postgres")
+        other.replaced("postgres", pid)
+        wait_for("a database", lambda: httpx.get(f"{other.url}/readyz", timeout=5).status_code == 200)
+    assert (other.state / "run.log").read_text().count("postgres ended unexpectedly") == 3

@@ -365,7 +365,7 @@ def judge_followers(project: Project, failures: Failures, load: Load, sessions, 
 def judge_descriptors(project: Project, failures: Failures, before, after):
     """Of those that lived through it; of a new process, beside the most that one of its role had. A thread opens its link to the supervisor, and a
     pool its connections, when they are first needed."""
-    lazy = 2 + max(int(project.setting("WORKER_THREADS", "64")), int(project.setting("DATABASE_POOL", "8")))
+    lazy = 2 + int(project.setting("WORKER_THREADS", "64")) + int(project.setting("DATABASE_POOL", "8"))
     for pid, (role, count) in after.items():
         had = before[pid][1] if pid in before else max((c for r, c in before.values() if r == role), default=0)
         about = "" if pid in before else " (new, beside the old ones)"

@@ -236,7 +236,8 @@ class Project:
         return after
 
     def use_every_thread(self, sessions):
-        """As many commands at once as the workers have threads, and some, since connections are not dealt out evenly."""
+        """As many commands at once as the workers have threads, and some, since connections are not dealt out evenly. Those beyond what
+        commands may hold are refused, which uses a thread as well."""
         workers = int(self.setting("WORKERS", "0")) or os.cpu_count()
         count = int(workers * int(self.setting("WORKER_THREADS", "64")) * 1.25)
 
