@@ -18,7 +18,8 @@ asan*)
     export LSAN_OPTIONS=suppressions=$here/lsan.supp:print_suppressions=0
     ;;
 tsan*)
-    export TSAN_OPTIONS=suppressions=$here/tsan.supp:halt_on_error=0:exitcode=99:second_deadlock_stack=1
+    # A test's forked child may start a thread of its own, which the sanitizer takes for a reason to die. The programs fork before threads.
+    export TSAN_OPTIONS=suppressions=$here/tsan.supp:halt_on_error=0:exitcode=99:second_deadlock_stack=1:die_after_fork=0
     ;;
 esac
 
