@@ -92,7 +92,7 @@ $(O)/sandboxctl: $(CTL:%.c=$(O)/%.o) $(RUN_A)
 	$(LINK) $(CTL:%.c=$(O)/%.o) -Wl,--start-group $(RUN_A) -Wl,--end-group $(SERVER_LIBS)
 
 # PID 1 of each sandbox: static and tiny (musl), with no sanitizer, since it runs under the sandbox's own filter.
-$(O)/sandbox-init: supervisor/init.c $(wildcard supervisor/*.h)
+$(O)/sandbox-init: supervisor/init.c common/clock.h $(wildcard supervisor/*.h)
 	@mkdir -p $(@D)
 	$(call say,link)musl-gcc -std=gnu17 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -Os -static -s -o $@ $<
 

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "common/scope.h"
@@ -77,14 +78,6 @@ static struct {
     int stops;          /* signals that asked to end */
 } master;
 
-static int64_t now_ms(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
-}
-
 static void count_role(enum metric metric, const struct role *role)
 {
     counter_add(metric, (int[]){counter_label(metric, 0, role->name)}, 1);
@@ -137,7 +130,8 @@ static struct child *child_start(const struct role *role)
         free(child);
         return NULL;
     }
-    *child = (struct child){.role = role, .pid = pid, .ready_fd = ready[0], .started_ms = now_ms()};
+    *child =
+        (struct child){.role = role, .pid = pid, .ready_fd = ready[0], .started_ms = clock_ms()};
     if (!role->tells_ready) {
         close(child->ready_fd);
         child->ready_fd = -1;
@@ -158,7 +152,7 @@ static void child_free(struct child *child)
 static void child_dismiss(struct child *child, int number)
 {
     kill(child->pid, number);
-    child->kill_ms = now_ms() + settings.drain_seconds * 1000 + GRACE_MS;
+    child->kill_ms = clock_ms() + settings.drain_seconds * 1000 + GRACE_MS;
     child->next = master.leaving;
     master.leaving = child;
 }
@@ -244,7 +238,7 @@ static void replace_step(void)
         slot->current = slot->successor;
         slot->successor = NULL;
         master.replaced++;
-    } else if (now_ms() - slot->successor->started_ms > READY_MS) {
+    } else if (clock_ms() - slot->successor->started_ms > READY_MS) {
         replace_abandon(slot);
     } else {
         return;
@@ -263,7 +257,7 @@ static void log_death(const struct child *child, int status, bool asked)
               (const struct log_value[]){
                   V("role", child->role->name), V("child", child->pid),
                   V("exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1), V("signal", number),
-                  V("lived_ms", now_ms() - child->started_ms)},
+                  V("lived_ms", clock_ms() - child->started_ms)},
               5);
 }
 
@@ -300,9 +294,9 @@ static void reap_serving(pid_t pid, int status)
             continue;
         log_death(child, status, false);
         count_role(METRIC_process_deaths_total, slot->role);
-        if (!slot->backoff_ms || now_ms() - child->started_ms >= LIVED_MS)
+        if (!slot->backoff_ms || clock_ms() - child->started_ms >= LIVED_MS)
             slot->backoff_ms = BACKOFF_FIRST_MS;
-        slot->start_ms = now_ms() + slot->backoff_ms;
+        slot->start_ms = clock_ms() + slot->backoff_ms;
         slot->backoff_ms =
             slot->backoff_ms * 2 < BACKOFF_LAST_MS ? slot->backoff_ms * 2 : BACKOFF_LAST_MS;
         slot->current = NULL;
@@ -375,11 +369,11 @@ static void start_missing(void)
     for (size_t i = 0; i < master.slot_count; i++) {
         struct slot *slot = &master.slots[i];
 
-        if (slot->current || now_ms() < slot->start_ms)
+        if (slot->current || clock_ms() < slot->start_ms)
             continue;
         slot->current = child_start(slot->role);
         if (!slot->current)
-            slot->start_ms = now_ms() + BACKOFF_LAST_MS;
+            slot->start_ms = clock_ms() + BACKOFF_LAST_MS;
     }
 }
 
@@ -401,11 +395,11 @@ static void look_at_ready(void)
 static void kill_late(void)
 {
     for (struct child *child = master.leaving; child; child = child->next) {
-        if (now_ms() < child->kill_ms)
+        if (clock_ms() < child->kill_ms)
             continue;
         LOG(WARNING, "process_killed", V("role", child->role->name), V("child", child->pid));
         kill(child->pid, SIGKILL);
-        child->kill_ms = now_ms() + 1000;
+        child->kill_ms = clock_ms() + 1000;
     }
 }
 
@@ -418,7 +412,7 @@ static void earlier(int64_t *next_ms, int64_t at_ms)
 /* When there is something to do, if nothing happens before. */
 static int wait_ms(int64_t watchdog_next_ms)
 {
-    int64_t next_ms = now_ms() + 3600 * 1000;
+    int64_t next_ms = clock_ms() + 3600 * 1000;
 
     if (master.watchdog_ms)
         earlier(&next_ms, watchdog_next_ms);
@@ -429,13 +423,13 @@ static int wait_ms(int64_t watchdog_next_ms)
             earlier(&next_ms, slot->start_ms);
         /* Readiness is asked for: it comes within moments, and rarely. */
         if ((slot->current && slot->current->ready_fd >= 0) || slot->successor)
-            earlier(&next_ms, now_ms() + 20);
+            earlier(&next_ms, clock_ms() + 20);
     }
     for (const struct child *child = master.leaving; child; child = child->next)
         earlier(&next_ms, child->kill_ms);
     if (master.replacing)
-        earlier(&next_ms, now_ms() + 20);
-    return next_ms > now_ms() ? (int)(next_ms - now_ms()) : 0;
+        earlier(&next_ms, clock_ms() + 20);
+    return next_ms > clock_ms() ? (int)(next_ms - clock_ms()) : 0;
 }
 
 static int open_signals(struct error *err)
@@ -498,7 +492,7 @@ int master_run(struct error *err)
         return -1;
     open_slots();
     master.watchdog_ms = notify_watchdog_ms();
-    watchdog_next_ms = now_ms() + master.watchdog_ms;
+    watchdog_next_ms = clock_ms() + master.watchdog_ms;
     while (!master.stops || master.leaving) {
         struct pollfd events = {.fd = master.signals, .events = POLLIN};
         struct signalfd_siginfo info;
@@ -510,9 +504,9 @@ int master_run(struct error *err)
         if (!master.stops && master.replacing)
             replace_step();
         kill_late();
-        if (master.watchdog_ms && now_ms() >= watchdog_next_ms) {
+        if (master.watchdog_ms && clock_ms() >= watchdog_next_ms) {
             notify_send("WATCHDOG=1");
-            watchdog_next_ms = now_ms() + master.watchdog_ms;
+            watchdog_next_ms = clock_ms() + master.watchdog_ms;
         }
         poll(&events, 1, wait_ms(watchdog_next_ms));
         while (read(master.signals, &info, sizeof(info)) == sizeof(info))

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "common/arena.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/scope.h"
 #include "common/wire.h"
@@ -71,7 +72,6 @@ struct streamer {
     struct session *buckets[SESSION_BUCKETS];
     struct follower *dead;
     struct frame *ping;
-    size_t followers;
     uint64_t delta_serial;
     int64_t now_ms, next_poll_ms, next_check_ms;
     bool heads_running, keys_running;
@@ -80,14 +80,6 @@ struct streamer {
 
 /* What an epoll event is about: the loop's own descriptors have these, followers their address. */
 enum { TAG_LISTENER = 1, TAG_BUS, TAG_RESULTS, TAG_STOP, TAGS };
-
-static int64_t now_ms(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
-}
 
 /* --- sessions
  * ------------------------------------------------------------------------------------------------------
@@ -188,7 +180,6 @@ static void follower_free(struct streamer *streamer, struct follower *follower)
     epoll_ctl(streamer->epoll, EPOLL_CTL_DEL, follower->fd, NULL);
     close(follower->fd);
     free(follower);
-    streamer->followers--;
     counter_add(METRIC_streams_open, NULL, -1);
     session_forget_unused(streamer, session);
 }
@@ -350,13 +341,11 @@ static void on_page(struct streamer *streamer, struct fetch *page)
     session_forget_unused(streamer, session);
 }
 
-static bool texts_have(const struct texts *texts, const char *text, size_t *at)
+static bool texts_have(const struct texts *texts, const char *text)
 {
     for (size_t i = 0; i < texts->count; i++)
-        if (!strcmp(texts->items[i], text)) {
-            *at = i;
+        if (!strcmp(texts->items[i], text))
             return true;
-        }
     return false;
 }
 
@@ -381,8 +370,6 @@ static void on_heads(struct streamer *streamer, struct fetch *fetch)
 
 static void on_keys(struct streamer *streamer, struct fetch *fetch)
 {
-    size_t at;
-
     streamer->keys_running = false;
     if (fetch->failed)
         return;
@@ -390,8 +377,7 @@ static void on_keys(struct streamer *streamer, struct fetch *fetch)
         for (struct session *session = streamer->buckets[bucket]; session; session = session->next)
             for (struct follower *f = session->followers; f; f = f->next)
                 /* Only keys that were asked about: a follower may have come since. */
-                if (f->key[0] && strstr(fetch->ids, f->key) &&
-                    !texts_have(&fetch->found, f->key, &at))
+                if (f->key[0] && strstr(fetch->ids, f->key) && !texts_have(&fetch->found, f->key))
                     follower_drop(streamer, f);
 }
 
@@ -442,7 +428,6 @@ static void follower_add(struct streamer *streamer, const struct follow *follow,
     if (follower->next)
         follower->next->previous = follower;
     (*slot)->followers = follower;
-    streamer->followers++;
     counter_add(METRIC_streams_open, NULL, 1);
     counter_add(METRIC_streams_total, NULL, 1);
     if (epoll_ctl(streamer->epoll, EPOLL_CTL_ADD, fd, &event) < 0)
@@ -691,14 +676,14 @@ int streamer_run(int stop_fd, struct error *err)
     if (streamer_open(streamer, stop_fd, err) < 0)
         return -1; /* the process ends, and with it everything that was opened */
     role_ready();
-    next_tick_ms = now_ms() + 1000;
+    next_tick_ms = clock_ms() + 1000;
     while (!stop) {
-        int wait_ms = (int)(next_tick_ms - now_ms());
+        int wait_ms = (int)(next_tick_ms - clock_ms());
         int count = epoll_wait(streamer->epoll, events, COUNT(events), wait_ms > 0 ? wait_ms : 0);
 
         if (count < 0 && errno != EINTR)
             return error_set_errno(err, ERR_INTERNAL, "epoll_wait");
-        streamer->now_ms = now_ms();
+        streamer->now_ms = clock_ms();
         for (int i = 0; i < count; i++)
             on_event(streamer, &events[i], &stop);
         if (streamer->now_ms >= next_tick_ms) {

@@ -1,7 +1,6 @@
 /* A worker: the gate and CivetWeb on the inherited socket, and what their threads share. */
 #include "server/worker.h"
 
-#include <stdio.h>
 
 #include "api/objects.h"
 #include "http/gate.h"
@@ -14,12 +13,7 @@
 
 static struct sandbox_link *open_link(void)
 {
-    char path[4096];
-
-    if (settings.supervisor_socket[0])
-        return sandbox_link_new(settings.supervisor_socket);
-    snprintf(path, sizeof(path), "%s/run/supervisor.sock", settings.state_dir);
-    return sandbox_link_new(path);
+    return sandbox_link_new(settings.supervisor_socket);
 }
 
 int worker_run(int stop_fd, struct error *err)

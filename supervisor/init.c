@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "supervisor/init.h"
 
 enum { MONITOR_ENDED = 0, MONITOR_TIMED_OUT = 71, MONITOR_ABORTED = 72, MONITOR_FAILED = 73 };
@@ -78,14 +79,6 @@ static union {
     struct init_request request;
     char bytes[sizeof(struct init_request) + INIT_DATA_MAX];
 } packet;
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- process trees
  * ------------------------------------------------------------------------------------------- */
@@ -288,9 +281,9 @@ static bool command_ended(pid_t command)
 
 static void end_tree(pid_t command)
 {
-    int64_t patience = now_ms() + KILL_PATIENCE_MS;
+    int64_t patience = clock_ms() + KILL_PATIENCE_MS;
 
-    while (kill_descendants(getpid()) > 0 && now_ms() < patience) {
+    while (kill_descendants(getpid()) > 0 && clock_ms() < patience) {
         poll(NULL, 0, KILL_PAUSE_MS);
         command_ended(command);
     }
@@ -337,7 +330,7 @@ static void monitor(struct exec *exec, char **texts, const int *fds, int abort_f
     for (;;) {
         struct pollfd events[2] = {{.fd = abort_fd, .events = POLLIN},
                                    {.fd = children, .events = POLLIN}};
-        int64_t left = exec->deadline_ms - now_ms();
+        int64_t left = exec->deadline_ms - clock_ms();
 
         poll(events, 2, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
         while (read(children, &seen, sizeof(seen)) > 0)
@@ -348,7 +341,7 @@ static void monitor(struct exec *exec, char **texts, const int *fds, int abort_f
             end_tree(command);
             _exit(MONITOR_ABORTED);
         }
-        if (now_ms() >= exec->deadline_ms) {
+        if (clock_ms() >= exec->deadline_ms) {
             end_tree(command);
             _exit(MONITOR_TIMED_OUT);
         }
@@ -393,7 +386,7 @@ static void exec_end(struct exec *exec, int status)
 {
     exec->state = ENDED;
     exec->status = status;
-    exec->duration_ms = now_ms() - exec->started_ms;
+    exec->duration_ms = clock_ms() - exec->started_ms;
     if (exec->abort_fd >= 0)
         close(exec->abort_fd);
     exec->abort_fd = -1;
@@ -427,7 +420,7 @@ static void exec_begin(int *fds)
         refuse(request->id, errno);
         return;
     }
-    *exec = (struct exec){.id = request->id, .abort_fd = -1, .started_ms = now_ms()};
+    *exec = (struct exec){.id = request->id, .abort_fd = -1, .started_ms = clock_ms()};
     exec->deadline_ms = exec->started_ms + request->timeout_ms;
     exec->monitor = fork();
     if (exec->monitor == 0) {
@@ -524,7 +517,7 @@ static void end_overdue(struct exec *exec)
     if (!(exec->flags & INIT_ABORTED))
         exec->flags |= INIT_TIMED_OUT;
     if (exec->monitor) {
-        bool patient = now_ms() < exec->deadline_ms + MONITOR_GRACE_MS + KILL_PATIENCE_MS;
+        bool patient = clock_ms() < exec->deadline_ms + MONITOR_GRACE_MS + KILL_PATIENCE_MS;
 
         if (kill_descendants(exec->monitor) == 0 || !patient)
             kill(exec->monitor, SIGKILL);
@@ -548,7 +541,7 @@ static int tend_overdue(void)
 
         if (exec->state != RUNNING)
             continue;
-        left = exec->deadline_ms + (exec->monitor ? MONITOR_GRACE_MS : 0) - now_ms();
+        left = exec->deadline_ms + (exec->monitor ? MONITOR_GRACE_MS : 0) - clock_ms();
         if (left <= 0) {
             end_overdue(exec);
             left = KILL_PAUSE_MS;
@@ -565,8 +558,8 @@ static void exec_abort(struct exec *exec)
         close(exec->abort_fd);
     exec->abort_fd = -1;
     exec->flags |= INIT_ABORTED;
-    if (exec->deadline_ms > now_ms())
-        exec->deadline_ms = now_ms();
+    if (exec->deadline_ms > clock_ms())
+        exec->deadline_ms = clock_ms();
 }
 
 static void hello(void)

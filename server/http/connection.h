@@ -78,7 +78,6 @@ enum progress {
     PROGRESS_GONE,
 };
 
-int64_t gate_now_ms(void);
 /* Read what is there and see how far it is. Never blocks. */
 enum progress gate_advance(struct connection *connection);
 /* Ready for more bytes in `received`; false when the worker's budget is used up. */

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "http/connection.h"
 
 enum {
@@ -56,7 +57,7 @@ static int refuse(struct exchange *exchange, struct error *err, enum error_kind 
 /* How long the client has until it is too slow; at most 0 when it is. */
 static int64_t patience_ms(struct connection *connection)
 {
-    int64_t now_ms = gate_now_ms();
+    int64_t now_ms = clock_ms();
 
     if (!connection->body_since_ms)
         connection->body_since_ms = now_ms;
@@ -196,7 +197,7 @@ int exchange_write(struct exchange *exchange, const void *bytes, size_t length)
             connection->broken = true;
             break;
         }
-        now_ms = gate_now_ms();
+        now_ms = clock_ms();
         if (!connection->write_since_ms || connection->written >= WINDOW_BYTES) {
             connection->write_since_ms = now_ms;
             connection->written = 0;

@@ -14,10 +14,12 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/scope.h"
 #include "common/token.h"
 #include "http/connection.h"
+#include "http/serve.h"
 #include "server/metrics.h"
 #include "server/settings.h"
 
@@ -60,14 +62,6 @@ static struct {
     _Atomic int64_t buffered;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-int64_t gate_now_ms(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000) + time.tv_nsec / 1000000;
-}
-
 bool gate_draining(void)
 {
     return atomic_load_explicit(&gate.draining, memory_order_relaxed);
@@ -85,7 +79,7 @@ static void list_add(struct connection *connection, enum waiting waiting)
     struct list *list = &gate.lists[waiting];
 
     connection->waiting = waiting;
-    connection->since_ms = gate_now_ms();
+    connection->since_ms = clock_ms();
     connection->next = NULL;
     connection->previous = list->last;
     if (list->last)
@@ -241,42 +235,19 @@ void gate_drop(struct connection *connection)
 
 /* --- refusals -------------------------------------------------------------------------------- */
 
-static const char *phrase(int status)
-{
-    static const struct {
-        int status;
-        const char *phrase;
-    } phrases[] = {
-        {400, "Bad Request"},         {405, "Method Not Allowed"},
-        {408, "Request Timeout"},     {413, "Content Too Large"},
-        {417, "Expectation Failed"},  {431, "Request Header Fields Too Large"},
-        {503, "Service Unavailable"},
-    };
-
-    for (size_t i = 0; i < COUNT(phrases); i++)
-        if (phrases[i].status == status)
-            return phrases[i].phrase;
-    return "Error";
-}
-
 static void send_refusal(int fd, int status, const char *reason, const char *problem,
                          bool with_body)
 {
     int labels[] = {counter_label(METRIC_requests_refused_total, 0, reason)};
     auto_buffer struct buffer body = {0};
     auto_buffer struct buffer answer = {0};
-    char date[64];
-    time_t now = time(NULL);
-    struct tm parts;
 
     counter_add(METRIC_requests_refused_total, labels, 1);
-    gmtime_r(&now, &parts);
-    strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &parts);
     buffer_format(&body, "{\"detail\":\"%s\"}", problem); /* sentences of ours: nothing to escape */
     buffer_format(
         &answer,
         "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n",
-        status, phrase(status), date, body.length);
+        status, response_reason(status), response_date(), body.length);
 #define HEADER(name, value) buffer_text(&answer, name ": " value "\r\n");
 #include "http/hardening.def"
 #undef HEADER
@@ -558,7 +529,7 @@ static bool make_place(void)
     pthread_mutex_lock(&gate.lock);
     room = gate.connections < settings.worker_connections;
     oldest = room ? NULL : gate.lists[WAIT_IDLE].first;
-    if (oldest && gate_now_ms() - oldest->since_ms < EVICT_IDLE_MS)
+    if (oldest && clock_ms() - oldest->since_ms < EVICT_IDLE_MS)
         oldest = NULL;
     if (oldest)
         list_remove(oldest);
@@ -637,7 +608,7 @@ static void accept_some(void)
         int fd;
 
         if (!make_place()) {
-            listen_off(gate_now_ms() + PAUSE_MS);
+            listen_off(clock_ms() + PAUSE_MS);
             return;
         }
         fd =
@@ -650,7 +621,7 @@ static void accept_some(void)
             return;
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             LOG(WARNING, "gate_accept_failed", V("errno", errno));
-            listen_off(gate_now_ms() + PAUSE_MS);
+            listen_off(clock_ms() + PAUSE_MS);
             return;
         }
         /* Anything else is about a connection that ended before we had it (accept(2)). */
@@ -733,7 +704,7 @@ static void linger(struct connection *connection)
     if (!connection->linger_since_ms)
         connection->linger_since_ms = connection->since_ms;
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) ||
-        gate_now_ms() - connection->linger_since_ms > LINGER_MAX_MS) {
+        clock_ms() - connection->linger_since_ms > LINGER_MAX_MS) {
         gate_drop(connection);
         return;
     }
@@ -801,7 +772,7 @@ int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err)
     if (ready)
         ready();
     for (;;) {
-        int count = epoll_wait(gate.epoll, events, COUNT(events), wait_ms(gate_now_ms()));
+        int count = epoll_wait(gate.epoll, events, COUNT(events), wait_ms(clock_ms()));
         bool accepting = false;
 
         if (count < 0 && errno != EINTR)
@@ -818,7 +789,7 @@ int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err)
             } else if (!connection) {
                 epoll_ctl(gate.epoll, EPOLL_CTL_DEL, stop_fd, NULL);
                 start_draining(stop_fd);
-                give_up_ms = gate_now_ms() + settings.drain_seconds * 1000;
+                give_up_ms = clock_ms() + settings.drain_seconds * 1000;
             } else if (connection->waiting == WAIT_LINGER) {
                 linger(connection);
             } else {
@@ -827,13 +798,13 @@ int gate_run(int listen_fd, int stop_fd, void (*ready)(void), struct error *err)
         }
         if (accepting && !gate_draining())
             accept_some();
-        expire(gate_now_ms());
-        if (gate.resume_ms && gate_now_ms() >= gate.resume_ms)
+        expire(clock_ms());
+        if (gate.resume_ms && clock_ms() >= gate.resume_ms)
             listen_on();
         left = gate_draining() ? connections_left() : 1;
         if (left == 0)
             break;
-        if (gate_now_ms() >= give_up_ms)
+        if (clock_ms() >= give_up_ms)
             return error_set(err, ERR_TIMEOUT, "%lld connections were not done in time",
                              (long long)left);
     }

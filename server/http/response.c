@@ -182,7 +182,7 @@ void response_error(const struct request *req, struct response *res, const struc
  * ----------------------------------------------------------------------------------------------------------
  */
 
-static const char *reason(int status)
+const char *response_reason(int status)
 {
     static const struct {
         int status;
@@ -206,8 +206,10 @@ static const char *reason(int status)
         {412, "Precondition Failed"},
         {413, "Content Too Large"},
         {416, "Range Not Satisfiable"},
+        {417, "Expectation Failed"},
         {422, "Unprocessable Content"},
         {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
         {500, "Internal Server Error"},
         {502, "Bad Gateway"},
         {503, "Service Unavailable"},
@@ -219,8 +221,7 @@ static const char *reason(int status)
     return "Status";
 }
 
-/* As HTTP writes it; made once a second. */
-static const char *date_now(void)
+const char *response_date(void)
 {
     static _Thread_local char text[40];
     static _Thread_local time_t written;
@@ -239,7 +240,7 @@ static void add_head(const struct request *req, const struct response *res,
                      const char *content_type, struct buffer *out)
 {
     buffer_format(out, "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: agent-sandbox\r\n", res->status,
-                  reason(res->status), date_now());
+                  response_reason(res->status), response_date());
     if (content_type)
         buffer_format(out, "Content-Type: %s\r\n", content_type);
 #define HEADER(name, value) buffer_text(out, name ": " value "\r\n");

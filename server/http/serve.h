@@ -52,6 +52,10 @@ void origin_headers(const struct request *req, struct buffer *out);
  * ----------------------------------------------------------------------------------------------------
  */
 
+/* The phrase behind a status, RFC 9110 section 15. */
+const char *response_reason(int status);
+/* Now, as the Date field has it; made once a second. */
+const char *response_date(void);
 /* Turn an error into the answer; what was answered so far is forgotten. */
 void response_error(const struct request *req, struct response *res, const struct error *err);
 /* A text/plain answer. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/scope.h"
@@ -70,14 +71,6 @@ static const struct field session_known_fields[] = {
 };
 SCHEMA(session_known);
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
-
 static void sleep_ms(int ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
@@ -111,12 +104,12 @@ static int with_patience(int (*ask)(struct sandbox_link *link, const char *sandb
                                     struct error *err),
                          struct sandbox_link *link, const char *session_id, struct error *err)
 {
-    int64_t deadline = now_ms() + SUPERVISOR_WAIT_MS;
+    int64_t deadline = clock_ms() + SUPERVISOR_WAIT_MS;
 
     while (ask(link, session_id, err) < 0) {
         if (err->kind == ERR_NOT_FOUND)
             return 0; /* what is not there is neither up nor in the way */
-        if (err->kind != ERR_UNAVAILABLE || now_ms() >= deadline)
+        if (err->kind != ERR_UNAVAILABLE || clock_ms() >= deadline)
             return -1;
         sleep_ms(SUPERVISOR_PAUSE_MS);
     }
@@ -144,9 +137,9 @@ static bool still_wanted(void *context)
     struct session_lock row;
     struct error err;
 
-    if (!boot->wanted || now_ms() - boot->checked_ms < WANTED_CHECK_MS)
+    if (!boot->wanted || clock_ms() - boot->checked_ms < WANTED_CHECK_MS)
         return boot->wanted;
-    boot->checked_ms = now_ms();
+    boot->checked_ms = clock_ms();
     if (look(boot->pool, boot->session_id, &arena, &row, &err) < 0)
         boot->wanted = err.kind != ERR_NOT_FOUND;
     else
@@ -186,10 +179,10 @@ static int start_sandbox(const struct boot *boot, struct error *err)
 /* Bring it up. 1 when it is not wanted any more. */
 static int bring_up(struct boot *boot, struct error *err)
 {
-    int64_t deadline = now_ms() + SUPERVISOR_WAIT_MS;
+    int64_t deadline = clock_ms() + SUPERVISOR_WAIT_MS;
 
     while (start_sandbox(boot, err) < 0) {
-        if (err->kind != ERR_UNAVAILABLE || now_ms() >= deadline)
+        if (err->kind != ERR_UNAVAILABLE || clock_ms() >= deadline)
             return -1;
         sleep_ms(SUPERVISOR_PAUSE_MS);
         if (!still_wanted(boot))
@@ -303,7 +296,7 @@ int lifecycle_boot(struct pool *pool, struct sandbox_link *link, const char *ses
                         .generation = generation,
                         .wanted = true};
     struct error failure = {0};
-    int64_t began_ms = now_ms();
+    int64_t began_ms = clock_ms();
     bool deleted = false;
     int moved_on, up;
 
@@ -312,7 +305,7 @@ int lifecycle_boot(struct pool *pool, struct sandbox_link *link, const char *ses
     moved_on = read_plan(&boot, &arena, err);
     if (moved_on != 0)
         return moved_on < 0 ? -1 : 0;
-    boot.checked_ms = now_ms();
+    boot.checked_ms = clock_ms();
     up = bring_up(&boot, &failure);
     if (up != 0)
         throw_away(&boot, false);
@@ -323,7 +316,7 @@ int lifecycle_boot(struct pool *pool, struct sandbox_link *link, const char *ses
         throw_away(&boot, deleted);
         return 0;
     }
-    counter_observe(METRIC_boot_seconds, NULL, (double)(now_ms() - began_ms) / 1000);
+    counter_observe(METRIC_boot_seconds, NULL, (double)(clock_ms() - began_ms) / 1000);
     if (up < 0)
         LOG(WARNING, "boot_failed", V("session", session_id), V("reason", failure.message));
     return 0;
@@ -368,7 +361,7 @@ static int begin_start(struct pool *pool, const char *session_id, int64_t *gener
 
 static int wait_for_boot(struct pool *pool, const char *session_id, struct error *err)
 {
-    int64_t deadline = now_ms() + START_WAIT_MS;
+    int64_t deadline = clock_ms() + START_WAIT_MS;
 
     for (int pause = 5;; pause = pause < 100 ? 2 * pause : pause) {
         auto_arena struct arena arena = {0};
@@ -378,7 +371,7 @@ static int wait_for_boot(struct pool *pool, const char *session_id, struct error
             return -1;
         if (!is(row.status, "provisioning"))
             return 0;
-        if (now_ms() >= deadline) {
+        if (clock_ms() >= deadline) {
             error_set(err, ERR_UNAVAILABLE, "the session is still booting");
             err->retry_after_s = 5;
             return -1;

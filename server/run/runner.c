@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/scope.h"
@@ -39,7 +40,6 @@ struct runner {
     pthread_mutex_t lock; /* guards the next */
     struct work *first;   /* each job that has a thread: their leases are kept, and no others */
     char owner[UUID_SIZE];
-    char supervisor[4096]; /* its socket */
     struct pool *pool;
     struct pool *heart; /* one connection, so that leases are kept however busy the others are */
     struct listening *listener;
@@ -58,14 +58,6 @@ struct work {
     struct arena arena;
     struct job job;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
 
 /* --- kinds ----------------------------------------------------------------------------------- */
 
@@ -196,7 +188,7 @@ static void *work_thread(void *argument)
     struct work *work = argument;
     struct runner *runner = work->runner;
 
-    work->link = sandbox_link_new(runner->supervisor);
+    work->link = sandbox_link_new(settings.supervisor_socket);
     do_job(work);
     work_leave(work);
     sandbox_link_free(work->link);
@@ -352,13 +344,13 @@ static bool is_readable(int fd)
 /* Notifications until there is a reason to look for jobs. */
 static void wait_for_work(struct runner *runner, int stop_fd, int wake_fd, int wait_ms, bool full)
 {
-    int64_t deadline = now_ms() + wait_ms;
+    int64_t deadline = clock_ms() + wait_ms;
 
     for (;;) {
         const char *channel, *payload;
         struct error err;
         eventfd_t ended;
-        int64_t left = deadline - now_ms();
+        int64_t left = deadline - clock_ms();
         int got;
 
         if (left <= 0)
@@ -394,7 +386,7 @@ static int watch(int epoll_fd, int fd, struct error *err)
 
 static void wait_until_idle(const struct runner *runner, int64_t deadline_ms)
 {
-    while (runner->active > 0 && now_ms() < deadline_ms) {
+    while (runner->active > 0 && clock_ms() < deadline_ms) {
         eventfd_t ended;
 
         if (poll(&(struct pollfd){.fd = runner->done_fd, .events = POLLIN}, 1, 100) > 0)
@@ -406,7 +398,7 @@ static void wait_until_idle(const struct runner *runner, int64_t deadline_ms)
  * cut off. */
 static void drain(struct runner *runner)
 {
-    int64_t end_ms = now_ms() + settings.drain_seconds * 1000;
+    int64_t end_ms = clock_ms() + settings.drain_seconds * 1000;
     struct database *db;
     struct error err;
 
@@ -463,11 +455,6 @@ static int open_all(struct runner *runner, struct error *err)
     static const char *const channels[] = {"jobs", "cancel", NULL};
     const char *url = settings.database_url.value;
 
-    if (settings.supervisor_socket[0])
-        snprintf(runner->supervisor, sizeof(runner->supervisor), "%s", settings.supervisor_socket);
-    else
-        snprintf(runner->supervisor, sizeof(runner->supervisor), "%s/run/supervisor.sock",
-                 settings.state_dir);
     /* Its descriptor is kept as long as the process lives. */
     if (owner_claim(runner->owner, err) < 0)
         return -1;

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/scope.h"
 #include "common/wire.h"
 
@@ -38,14 +39,6 @@ struct sandbox_link {
     int fd; /* -1: not open */
     uint64_t serial;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- the connection ------------------------------------------------------------------------------
  */
@@ -208,18 +201,18 @@ static int overdue(struct sandbox_link *link, struct error *err)
 
 static int wait_ms(int64_t deadline)
 {
-    int64_t left = deadline - now_ms();
+    int64_t left = deadline - clock_ms();
 
     return left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
 }
 
 static int call_wait(struct sandbox_link *link, const struct call *call, struct error *err)
 {
-    int64_t deadline = now_ms() + call->deadline_ms;
+    int64_t deadline = clock_ms() + call->deadline_ms;
     struct pollfd event = {.fd = link->fd, .events = POLLIN};
 
     while (poll(&event, 1, wait_ms(deadline)) <= 0)
-        if (now_ms() >= deadline)
+        if (clock_ms() >= deadline)
             return overdue(link, err);
     return call_receive(link, call, err);
 }
@@ -280,7 +273,7 @@ int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena 
 static int read_list(struct sandbox_link *link, struct call *call, struct buffer *stream,
                      struct error *err)
 {
-    int64_t deadline = now_ms() + call->deadline_ms;
+    int64_t deadline = clock_ms() + call->deadline_ms;
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -298,7 +291,7 @@ static int read_list(struct sandbox_link *link, struct call *call, struct buffer
         ssize_t got;
 
         if (poll(&event, 1, wait_ms(deadline)) <= 0) {
-            if (now_ms() >= deadline)
+            if (clock_ms() >= deadline)
                 return overdue(link, err);
             continue;
         }
@@ -609,7 +602,7 @@ static short cancel_events(int fd)
 static int exec_wait(struct sandbox_link *link, const struct call *call, int cancel_fd,
                      struct stream *streams, struct error *err)
 {
-    int64_t deadline = now_ms() + call->deadline_ms;
+    int64_t deadline = clock_ms() + call->deadline_ms;
     short cancelling = cancel_events(cancel_fd);
 
     for (;;) {
@@ -631,7 +624,7 @@ static int exec_wait(struct sandbox_link *link, const struct call *call, int can
             hang_up(link); /* which ends the command */
             return error_set(err, ERR_TIMEOUT, "the command was cancelled");
         }
-        if (now_ms() >= deadline)
+        if (clock_ms() >= deadline)
             return overdue(link, err);
     }
 }

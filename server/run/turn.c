@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/token.h"
@@ -94,14 +95,6 @@ static void turn_done(struct turn *turn)
     model_client_free(turn->client);
     buffer_done(&turn->delta);
     arena_done(&turn->arena);
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
 /* Wait; true when the turn was cancelled meanwhile. */
@@ -220,7 +213,7 @@ static void send_delta(struct turn *turn, bool last)
     if (length) {
         memmove(turn->delta.data, turn->delta.data + length, turn->delta.length - length);
         turn->delta.length -= length;
-        turn->delta_ms = now_ms();
+        turn->delta_ms = clock_ms();
     }
 }
 
@@ -229,7 +222,7 @@ static void on_text(void *context, const char *text, size_t length)
     struct turn *turn = context;
 
     buffer_add(&turn->delta, text, length);
-    if (turn->delta.length >= DELTA_BYTES || now_ms() - turn->delta_ms >= DELTA_MS)
+    if (turn->delta.length >= DELTA_BYTES || clock_ms() - turn->delta_ms >= DELTA_MS)
         send_delta(turn, false);
 }
 
@@ -242,7 +235,7 @@ static int on_pause(void *context, bool began)
         return -1;
     if (!turn->delta.length)
         return PAUSE_CHECK_MS;
-    due = turn->delta_ms + DELTA_MS - now_ms();
+    due = turn->delta_ms + DELTA_MS - clock_ms();
     if (due > 0)
         return (int)due;
     send_delta(turn, false);
@@ -402,13 +395,13 @@ static int store_answer(struct turn *turn, const struct model_answer *answer, do
 static int answer_next(struct turn *turn, struct error *err)
 {
     auto_answer struct model_answer answer = {0};
-    int64_t began_ms = now_ms();
+    int64_t began_ms = clock_ms();
     int step = ask(turn, &answer, err);
 
     if (step != GO_ON)
         return step;
     name_calls(turn, &answer);
-    return store_answer(turn, &answer, (double)(now_ms() - began_ms) / 1000, err);
+    return store_answer(turn, &answer, (double)(clock_ms() - began_ms) / 1000, err);
 }
 
 /* --- calls ----------------------------------------------------------------------------------- */

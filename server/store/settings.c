@@ -45,8 +45,14 @@ static int check_secret(const char *variable, struct secret secret, struct error
 
 int server_settings_load(struct error *err)
 {
+    static char beside_state[4096];
+
     if (settings_load(table, COUNT(table), ".env", &settings, err) < 0)
         return -1;
+    if (!settings.supervisor_socket[0]) {
+        snprintf(beside_state, sizeof(beside_state), "%s/run/supervisor.sock", settings.state_dir);
+        settings.supervisor_socket = beside_state;
+    }
     if (log_level_of(settings.log_level) < 0)
         return error_set(err, ERR_INVALID,
                          "LOG_LEVEL is none of DEBUG, INFO, WARNING, ERROR, CRITICAL");

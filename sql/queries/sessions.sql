@@ -83,8 +83,7 @@ SET title = coalesce($3::jsonb ->> 'title', title),
 WHERE project_id = $1::uuid AND id = $2::uuid;
 
 -- name: sessions_use returns nothing
--- The session is in use, for so many seconds to come.
-UPDATE sessions SET last_used_at = now() + $2::double precision * interval '1 second' WHERE id = $1::uuid;
+UPDATE sessions SET last_used_at = now() WHERE id = $1::uuid;
 
 -- name: events_list returns event
 SELECT seq, session_id::text, run_id::text, type, payload, rfc3339(created_at) AS created_at

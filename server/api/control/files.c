@@ -322,7 +322,7 @@ int files_write(struct request *req, struct response *res, struct error *err)
         return -1;
     json_format(&payload, "{\"path\":%s,\"size\":%d}", written.path, written.size);
     if (events_append(req->db, session.id, NULL, "user.file", payload.data, NULL, err) < 0 ||
-        session_use(req, session.id, 0, err) < 0)
+        session_use(req, session.id, err) < 0)
         return -1;
     return respond(res, 201, &schema_file_written, &written);
 }
@@ -338,7 +338,7 @@ int files_delete(struct request *req, struct response *res, struct error *err)
     if (strcmp(path, ".") == 0)
         return error_set(err, ERR_BAD_REQUEST, "the workspace itself is not deleted");
     if (sandbox_file_remove(req->supervisor, session.id, path, query->recursive, err) < 0 ||
-        request_begin(req, err) < 0 || session_use(req, session.id, 0, err) < 0)
+        request_begin(req, err) < 0 || session_use(req, session.id, err) < 0)
         return -1;
     return respond_nothing(res);
 }

@@ -193,9 +193,9 @@ int session_need_workspace(const char *status, bool or_stopped, struct error *er
     return error_set(err, ERR_CONFLICT, "the session is stopped: start it first");
 }
 
-int session_use(struct request *req, const char *id, int64_t seconds, struct error *err)
+int session_use(struct request *req, const char *id, struct error *err)
 {
-    return query_run(req->db, QUERY_sessions_use, PARAMS(id, NUM(seconds)), err) < 0 ? -1 : 0;
+    return query_run(req->db, QUERY_sessions_use, PARAMS(id), err) < 0 ? -1 : 0;
 }
 
 int session_boot(struct request *req, const char *id, int64_t generation, struct error *err)

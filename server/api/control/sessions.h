@@ -22,9 +22,8 @@ int session_find(struct request *req, struct session_found *found, struct error 
 /* ERR_CONFLICT unless its sandbox is up, or, with `or_stopped`, it has a workspace that can be
  * read. */
 int session_need_workspace(const char *status, bool or_stopped, struct error *err);
-/* Note that it is in use now, and for `seconds` to come, so that it is not released for being idle.
- */
-int session_use(struct request *req, const char *id, int64_t seconds, struct error *err);
+/* Note that it is in use now, so that it is not released for being idle. */
+int session_use(struct request *req, const char *id, struct error *err);
 /* Add the job that boots it, in the current transaction. */
 int session_boot(struct request *req, const char *id, int64_t generation, struct error *err);
 
