@@ -253,16 +253,36 @@ run: ## install what is missing, build, start everything; steered by the environ
 	@+$(MAKE) --no-print-directory -j$(JOBS) all
 	@exec container/run.sh
 
+# Units name the programs by their path.
 PREFIX ?= /usr
-.PHONY: install
-install: $(PROGRAMS) ## programs and manual pages below DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/agent-sandbox $(DESTDIR)$(PREFIX)/share/man/man8
+UNITS  = $(wildcard container/systemd/*.service container/systemd/*.socket container/systemd/*.slice)
+ADVICE = container/systemd/agent-sandbox.sysctl.conf container/systemd/agent-sandbox.modprobe.conf \
+         $(wildcard container/systemd/*.example)
+LIB    = $(DESTDIR)$(PREFIX)/lib
+MAN    = $(DESTDIR)$(PREFIX)/share/man/man8
+DOC    = $(DESTDIR)$(PREFIX)/share/doc/agent-sandbox
+
+.PHONY: install uninstall
+install: $(PROGRAMS) ## programs, units and manual pages below DESTDIR, in PREFIX
+	install -d $(DESTDIR)$(PREFIX)/sbin $(LIB)/agent-sandbox $(LIB)/systemd/system $(LIB)/sysusers.d $(LIB)/tmpfiles.d $(MAN) $(DOC)
 	install -m 0755 $(O)/sandbox-server $(O)/sandbox-supervisor $(O)/sandboxctl $(DESTDIR)$(PREFIX)/sbin/
-	install -m 0755 $(O)/sandbox-init container/base-image.sh $(DESTDIR)$(PREFIX)/lib/agent-sandbox/
-	install -m 0644 container/image-packages.txt $(DESTDIR)$(PREFIX)/lib/agent-sandbox/
-	install -m 0644 server/sandboxctl.8 $(DESTDIR)$(PREFIX)/share/man/man8/
-	install -m 0644 server/server.8 $(DESTDIR)$(PREFIX)/share/man/man8/sandbox-server.8
-	install -m 0644 supervisor/supervisor.8 $(DESTDIR)$(PREFIX)/share/man/man8/sandbox-supervisor.8
+	install -m 0755 $(O)/sandbox-init container/base-image.sh $(LIB)/agent-sandbox/
+	install -m 0644 container/image-packages.txt $(LIB)/agent-sandbox/
+	install -m 0644 server/sandboxctl.8 $(MAN)/
+	install -m 0644 server/server.8 $(MAN)/sandbox-server.8
+	install -m 0644 supervisor/supervisor.8 $(MAN)/sandbox-supervisor.8
+	install -m 0644 $(UNITS) $(LIB)/systemd/system/
+	sed -i 's|=/usr/sbin/|=$(PREFIX)/sbin/|; s|=/usr/lib/|=$(PREFIX)/lib/|' $(UNITS:container/systemd/%=$(LIB)/systemd/system/%)
+	install -m 0644 container/systemd/agent-sandbox.sysusers.conf $(LIB)/sysusers.d/agent-sandbox.conf
+	install -m 0644 container/systemd/agent-sandbox.tmpfiles.conf $(LIB)/tmpfiles.d/agent-sandbox.conf
+	install -m 0644 README.md LICENSE $(ADVICE) $(DOC)/
+
+uninstall: ## remove what install put there; state, settings and users stay
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/sbin/,sandbox-server sandbox-supervisor sandboxctl)
+	rm -f $(addprefix $(MAN)/,sandboxctl.8 sandbox-server.8 sandbox-supervisor.8)
+	rm -f $(UNITS:container/systemd/%=$(LIB)/systemd/system/%)
+	rm -f $(LIB)/sysusers.d/agent-sandbox.conf $(LIB)/tmpfiles.d/agent-sandbox.conf
+	rm -rf $(LIB)/agent-sandbox $(DOC)
 
 .PHONY: help
 help: ## list the targets

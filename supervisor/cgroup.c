@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/scope.h"
+#include "supervisor/supervisor.h"
 
 enum { MEMORY = 1, PIDS = 2, CPU = 4, ALL = 7, PERIOD_US = 100000, SOCKET_SHARE = 8 };
 
@@ -118,8 +119,8 @@ static bool mount_point(const char *controller, char *path, size_t size)
     return found;
 }
 
-/* The folder of our own cgroup, under which ours go. A supervisor that moved itself aside has its
- * siblings beside it. */
+/* The folder of our own cgroup, or of the one that we were told, under which ours go. A supervisor
+ * that moved itself aside has its siblings beside it. */
 static bool own_folder(const char *controller, char *path, size_t size)
 {
     char mount[PATH_MAX / 2], own[PATH_MAX / 2];
@@ -127,6 +128,10 @@ static bool own_folder(const char *controller, char *path, size_t size)
 
     if (!mount_point(controller, mount, sizeof(mount)))
         return false;
+    if (settings.cgroup_parent[0]) {
+        snprintf(path, size, "%s%s", mount, settings.cgroup_parent);
+        return access(path, W_OK) == 0;
+    }
     own_path(controller, own, sizeof(own));
     length = strlen(own);
     if (length > strlen("/supervisor") &&
@@ -299,8 +304,9 @@ int cgroup_open(const char *state, bool required, struct error *err)
         if (required && !(held & controllers[i].bit))
             return error_set(
                 err, ERR_INTERNAL,
-                "no cgroup controller '%s': CGROUPS_REQUIRED=0 would run without its limit",
-                controllers[i].name);
+                "no cgroup controller '%s'%s%s: CGROUPS_REQUIRED=0 would run without its limit",
+                controllers[i].name, settings.cgroup_parent[0] ? " in CGROUP_PARENT " : "",
+                settings.cgroup_parent);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,35 @@ static void feed_watchdog(struct timer *timer)
 
 /* --- start and end --------------------------------------------------------------------------- */
 
+/* The file is read as it is: what getpwnam(3) would load and ask is not for a privileged program.
+ */
+static int find_server_user(struct error *err)
+{
+    auto_fclose FILE *file = fopen("/etc/passwd", "re");
+    const struct passwd *entry;
+
+    if (!settings.server_user[0])
+        return 0;
+    while (file && (entry = fgetpwent(file))) {
+        if (strcmp(entry->pw_name, settings.server_user) != 0)
+            continue;
+        settings.server_uid = entry->pw_uid;
+        settings.server_gid = entry->pw_gid;
+        return 0;
+    }
+    return error_set(err, ERR_INVALID, "SERVER_USER: /etc/passwd has no '%s'",
+                     settings.server_user);
+}
+
+static int check_paths(struct error *err)
+{
+    if (settings.cgroup_parent[0] &&
+        (settings.cgroup_parent[0] != '/' || strstr(settings.cgroup_parent, "/..")))
+        return error_set(err, ERR_INVALID,
+                         "CGROUP_PARENT must be a path that starts with / and has no ..");
+    return 0;
+}
+
 static int check_settings(struct error *err)
 {
     int64_t last = settings.id_base + (settings.sandboxes_max + 1) * ID_RANGE;
@@ -304,7 +334,8 @@ int main(int argc, char **argv)
     }
     log_init("supervisor", LOG_INFO);
     if (settings_load(table, COUNT(table), NULL, &settings, &error) < 0 ||
-        check_settings(&error) < 0 || start(&error) < 0) {
+        find_server_user(&error) < 0 || check_paths(&error) < 0 || check_settings(&error) < 0 ||
+        start(&error) < 0) {
         LOG(ERROR, "supervisor_failed", V("reason", (const char *)error.message));
         cgroup_close(settings.state);
         return 1;

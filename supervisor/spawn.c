@@ -97,6 +97,17 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Only the process itself may open its user namespace without CAP_SYS_PTRACE, since the namespace's
+ * owner is an id that nobody else has. */
+static int give_userns(int report, struct error *err)
+{
+    auto_close int userns = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+
+    if (userns < 0 || send_packet(report, "", 1, &userns, 1) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "user namespace");
+    return 0;
+}
+
 static int become_init(struct containment *containment, bool self_test, struct error *err)
 {
     char *const arguments[] = {(char[]){"sandbox-init"}, NULL}, *const environment[] = {NULL};
@@ -104,6 +115,8 @@ static int become_init(struct containment *containment, bool self_test, struct e
     char go;
 
     reset_signals();
+    if (give_userns(containment->report, err) < 0)
+        return -1;
     /* A worker that died has closed its end. */
     if (receive_packet(containment->report, &go, 1, grants, GRANTS) != 1)
         return error_set(err, ERR_INTERNAL, "the spawner is gone");
@@ -227,19 +240,25 @@ static int grant_mounts(const struct spawn_request *request, pid_t pid, int fold
                         struct error *err)
 {
     int64_t first = first_id(request->slot);
-    char path[64];
+    struct error failure;
+    int given;
 
+    if (receive_packet(report, &failure, sizeof(failure), &given, 1) <= 0)
+        return error_set_errno(err, ERR_INTERNAL, "the new process");
+    auto_close int userns = given;
+    if (userns < 0) {
+        *err = failure;
+        return -1;
+    }
     if (write_score(pid, err) < 0 || write_map(pid, "uid_map", first, err) < 0 ||
         write_map(pid, "gid_map", first, err) < 0)
         return -1;
-    snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
-    auto_close int userns = open(path, O_RDONLY | O_CLOEXEC);
     auto_close int image = open_image(request, folder, err);
     auto_close int layers = openat(folder, "l", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     auto_close int files = openat(folder, "ws", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (image < 0)
         return -1;
-    if (userns < 0 || layers < 0 || files < 0)
+    if (layers < 0 || files < 0)
         return error_set_errno(err, ERR_INTERNAL, "layers");
     auto_close int lower = mounts_idmap(image, userns, err);
     auto_close int upper = lower < 0 ? -1 : mounts_idmap(layers, userns, err);

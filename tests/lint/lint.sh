@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Look at the code without running it: lint.sh quick|all
 #
-#   quick   rooms, the supervisor's libraries, shell, spelling, headers that stand alone: seconds
+#   quick   rooms, the supervisor's libraries, shell, spelling, headers that stand alone, units: seconds
 #   all     and clang-tidy, cppcheck, the layout
 set -uo pipefail
 
@@ -71,11 +71,15 @@ more_bugs() {
         -D_GNU_SOURCE -I. -Iserver "-I$O" --template='{file}:{line}: {id}: {message}' $programs
 }
 
+# The systemd units fit the programs, and expose no more than they must.
+units() { python3 tests/lint/units.py "$O"; }
+
 try rooms rooms
 try libraries libraries
 try shell shell
 try spelling spelling
 try headers headers
+try units units
 if [ "${1:-quick}" = all ]; then
     try cppcheck more_bugs
     try clang-tidy bugs

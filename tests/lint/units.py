@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Whether the units fit the programs: what systemd says of the installed ones, how exposed they are, and each variable and secret in them.
+
+units.py BUILD: the folder of the programs. Ends with 0, or says what is wrong.
+"""
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+UNITS = TOP / "container/systemd"
+BUILD = Path(sys.argv[1] if len(sys.argv) > 1 else "build/release").resolve()
+
+# security.md, 4.3: id-mapped layers need CAP_SYS_ADMIN, so the supervisor is held to the second of its two bars.
+SCORES = {"sandbox-server.service": 1.5, "sandbox-supervisor.service": 5.0, "sandbox-boxes.service": 1.5}
+
+# What the supervisor's unit cannot set: its file says why.
+REASONED = """ProtectKernelTunables ProtectKernelLogs ProtectProc ProcSubset ProtectHostname PrivateDevices PrivateUsers PrivateNetwork
+    RestrictNamespaces RestrictSUIDSGID MemoryDenyWriteExecute User""".split()
+
+# The clock can be read with these, too; ProtectClock= asks for no more than that they are gone.
+TAKEN = {"adjtimex", "clock_adjtime"}
+
+wrong = []
+
+
+def check(holds, sentence):
+    if not holds:
+        wrong.append(sentence)
+
+
+def run(*words, **options):
+    return subprocess.run([str(w) for w in words], text=True, capture_output=True, timeout=120, check=False, **options)
+
+
+def options(name):
+    """Every Option=value of a unit, in order."""
+    text = (UNITS / name).read_text().replace("\\\n", " ")
+    return re.findall(r"^(\w+)=(.*)$", text, re.M)
+
+
+def values(name, option):
+    return [v for o, v in options(name) if o == option]
+
+
+def known(program):
+    """What it reads: name → kind, from its --help."""
+    return dict(re.findall(r"^  ([A-Z_]+) \((\w+)", run(BUILD / program, "--help").stdout, re.M))
+
+
+def check_variables():
+    for program, unit, example in (("sandbox-server", "sandbox-server.service", "server.env.example"),
+                                   ("sandbox-supervisor", "sandbox-supervisor.service", "supervisor.env.example")):
+        settings = known(program)
+        check(len(settings) > 10, f"{program} --help lists no settings")
+        named = [w.split("=")[0] for v in values(unit, "Environment") for w in v.split()]
+        named += re.findall(r"^#?([A-Z_]+)=", (UNITS / example).read_text(), re.M)
+        for name in named:
+            check(name in settings, f"{unit} or {example}: {program} does not read {name}")
+        secrets = {n.lower() for n, kind in settings.items() if kind == "secret"}
+        loaded = {v.split(":")[0]: v for v in values(unit, "LoadCredential")}
+        check(loaded.keys() == secrets, f"{unit}: LoadCredential= and the secrets of {program} differ: {sorted(loaded.keys() ^ secrets)}")
+        for name, line in loaded.items():
+            check(line == f"{name}:agent-sandbox.{name}", f"{unit}: LoadCredential={line}")
+
+
+def check_paths():
+    """Places that two files name are the same place."""
+    listens = values("sandbox-supervisor.socket", "ListenSequentialPacket")
+    server = dict(w.split("=", 1) for v in values("sandbox-server.service", "Environment") for w in v.split())
+    supervisor = dict(w.split("=", 1) for v in values("sandbox-supervisor.service", "Environment") for w in v.split())
+    check(listens == [server["SUPERVISOR_SOCKET"]], "the server's SUPERVISOR_SOCKET is not what the socket unit listens on")
+    check(values("sandbox-server.service", "User") == [supervisor["SERVER_USER"]], "SERVER_USER is not the server's user")
+    check(values("sandbox-supervisor.socket", "SocketGroup") == values("sandbox-server.service", "Group"), "the socket has another group")
+    parent = supervisor["CGROUP_PARENT"]
+    check(parent == "/sandbox.slice/" + values("sandbox-boxes.service", "Slice")[0] + "/sandbox-boxes.service", "CGROUP_PARENT is not the place of the boxes")
+    writable = {v.lstrip("-") for v in values("sandbox-supervisor.service", "ReadWritePaths")}
+    for layout in ("", "/unified", "/memory", "/pids", "/cpu,cpuacct"):
+        check(f"/sys/fs/cgroup{layout}{parent}" in writable, f"ReadWritePaths= lacks CGROUP_PARENT in /sys/fs/cgroup{layout}")
+    check("/var/lib/agent-sandbox" in writable, "the state is not writable")
+
+
+def check_calls():
+    """Tenants inherit the supervisor's filters: what is refused there must be refused to them anyway."""
+    allowed = set(re.findall(r"\bALLOW\((\w+)\)", (TOP / "supervisor/syscalls.def").read_text()))
+    check(len(allowed) > 200, "syscalls.def allows next to nothing?")
+    refused, names = set(), [w for v in values("sandbox-supervisor.service", "SystemCallFilter") for w in v.split()]
+    check(names and names[0].startswith("~"), "the supervisor's SystemCallFilter= is no list of what is refused")
+    waiting = [n.lstrip("~") for n in names]
+    while waiting:
+        name = waiting.pop()
+        if not name.startswith("@"):
+            refused.add(name)
+            continue
+        group = run("systemd-analyze", "syscall-filter", name).stdout
+        waiting += [line.strip() for line in group.splitlines()[1:] if line.startswith("    ") and not line.strip().startswith("#")]
+    check(len(refused) > 20, "systemd-analyze syscall-filter names no calls")
+    check(refused & allowed <= TAKEN, f"the unit takes calls from sandboxes: {sorted((refused & allowed) - TAKEN)}")
+    for option in ("MemoryDenyWriteExecute", "RestrictSUIDSGID", "RestrictNamespaces", "ProtectHostname", "ProtectKernelTunables", "ProtectProc"):
+        check(not values("sandbox-supervisor.service", option), f"sandbox-supervisor.service sets {option}=, which sandboxes would feel")
+
+
+def check_reasons():
+    comments = "".join(re.findall(r"^#.*\n", (UNITS / "sandbox-supervisor.service").read_text(), re.M))
+    for option in REASONED:
+        check(f"{option}=" in comments, f"sandbox-supervisor.service has no reason for the missing {option}=")
+    for capability in values("sandbox-supervisor.service", "CapabilityBoundingSet")[0].split():
+        check(re.search(rf"\b{capability.removeprefix('CAP_')}\b", comments), f"sandbox-supervisor.service has no reason for {capability}")
+
+
+def check_scores():
+    for name, most in SCORES.items():
+        told = run("systemd-analyze", "security", "--offline=true", UNITS / name)
+        found = re.search(r"exposure level for \S+: ([0-9.]+)", told.stdout)
+        check(found and float(found[1]) <= most, f"{name}: exposure {found[1] if found else told.stderr} is above {most}")
+        check(not told.stderr, f"{name}: {told.stderr.strip()}")
+
+
+def check_install():
+    """As make install leaves them, where every program that they name is."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        made = run("make", "install", f"O={BUILD}", f"PREFIX={folder}/usr", cwd=TOP)
+        check(made.returncode == 0, f"make install: {made.stderr}")
+        units = sorted((folder / "usr/lib/systemd/system").glob("*"))
+        check(len(units) == len([u for u in UNITS.iterdir() if u.suffix in (".service", ".socket", ".slice")]), "make install forgets units")
+        told = run("systemd-analyze", "verify", "--man=no", *units)
+        # Other units of this machine are not ours to judge.
+        ours = [line for line in (told.stdout + told.stderr).splitlines() if "sandbox" in line or str(folder) in line]
+        check(not ours, "systemd-analyze verify: " + "; ".join(ours))
+        check_users(folder / "root", folder / "usr/lib")
+        run("make", "uninstall", f"O={BUILD}", f"PREFIX={folder}/usr", cwd=TOP)
+        left = [p for p in (folder / "usr").rglob("*") if not p.is_dir()]
+        check(not left, f"make uninstall leaves {left}")
+    finally:
+        shutil.rmtree(folder)
+
+
+def check_users(root, lib):
+    """The user and the folders are made, also when they are there already."""
+    (root / "etc").mkdir(parents=True)
+    for _ in range(2):
+        users = run("systemd-sysusers", f"--root={root}", lib / "sysusers.d/agent-sandbox.conf")
+        check(users.returncode == 0, f"systemd-sysusers: {users.stderr}")
+    found = re.search(r"^sandbox-server:[x!*]*:(\d+):(\d+):.*:(\S*)$", (root / "etc/passwd").read_text(), re.M)
+    check(found and "nologin" in found[3], "systemd-sysusers makes no user without a shell")
+    if run("id", "-u").stdout.strip() != "0":
+        return
+    (root / "etc/passwd").open("a").write("root:x:0:0::/root:/bin/sh\n")
+    (root / "etc/group").open("a").write("root:x:0:\n")
+    made = run("systemd-tmpfiles", f"--root={root}", "--create", lib / "tmpfiles.d/agent-sandbox.conf")
+    check(made.returncode == 0, f"systemd-tmpfiles: {made.stderr}")
+    for path, mode, group in (("var/lib/agent-sandbox/supervisor", 0o700, 0), ("run/agent-sandbox/supervisor", 0o750, int(found[2])),
+                              ("etc/credstore", 0o700, 0), ("var/lib/agent-sandbox/images", 0o755, 0)):
+        status = (root / path).stat()
+        check((status.st_mode & 0o7777, status.st_uid, status.st_gid) == (mode, 0, group), f"tmpfiles.d: {path} has mode {status.st_mode:o}")
+
+
+if not shutil.which("systemd-analyze"):
+    print("skipped: systemd-analyze is not installed (container/packages.sh check installs it)")
+    sys.exit(0)
+for test in (check_variables, check_paths, check_calls, check_reasons, check_scores, check_install):
+    test()
+print("\n".join(f"units: error: {w}" for w in wrong) or "units: fine")
+sys.exit(bool(wrong))
