@@ -78,7 +78,7 @@ def check_paths():
     parent = supervisor["CGROUP_PARENT"]
     check(parent == "/sandbox.slice/" + values("sandbox-boxes.service", "Slice")[0] + "/sandbox-boxes.service", "CGROUP_PARENT is not the place of the boxes")
     writable = {v.lstrip("-") for v in values("sandbox-supervisor.service", "ReadWritePaths")}
-    for layout in ("", "/unified", "/memory", "/pids", "/cpu,cpuacct"):
+    for layout in ("", "/unified", "/memory", "/pids", "/cpu"):
         check(f"/sys/fs/cgroup{layout}{parent}" in writable, f"ReadWritePaths= lacks CGROUP_PARENT in /sys/fs/cgroup{layout}")
     check("/var/lib/agent-sandbox" in writable, "the state is not writable")
 
