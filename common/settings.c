@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "common/arena.h"
@@ -24,13 +25,45 @@ static struct arena kept;
 struct pair {
     const char *name;
     const char *value;
+    mode_t mode;             /* of the file that it stands in */
     const struct pair *next; /* the one before it in the file: the last of a name wins */
 };
 
 /* --- files ----------------------------------------------------------------------------- */
 
-/* The whole of a small file in the arena. Returns 1, or 0 when there is none. */
-static int read_file(const char *path, char **text, struct error *err)
+/* Who may read it besides its owner: permission bits. Where a list gives rights to users by name,
+ * as systemd does for a service's user (acl(5)), the mode's bits for the group are a mask, and the
+ * list says what its group may. */
+static mode_t readers(int fd)
+{
+    struct {
+        uint32_t version;
+        struct {
+            uint16_t tag, rights;
+            uint32_t id;
+        } entries[64];
+    } list;
+    enum { OWNING_GROUP = 0x04, NAMED_GROUP = 0x08 };
+    struct stat status;
+    mode_t others;
+    ssize_t size;
+
+    if (fstat(fd, &status) < 0)
+        return 0;
+    others = status.st_mode & 077;
+    size = fgetxattr(fd, "system.posix_acl_access", &list, sizeof(list));
+    if (size < (ssize_t)sizeof(list.version))
+        return others;
+    others &= 07;
+    for (size_t i = 0; i < ((size_t)size - sizeof(list.version)) / sizeof(list.entries[0]); i++)
+        if (list.entries[i].tag == OWNING_GROUP || list.entries[i].tag == NAMED_GROUP)
+            others |= (mode_t)(list.entries[i].rights & 07) << 3;
+    return others;
+}
+
+/* The whole of a small file in the arena, and who else may read it. Returns 1, or 0 when there is
+ * none. */
+static int read_file(const char *path, char **text, mode_t *others, struct error *err)
 {
     auto_buffer struct buffer content = {0};
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -51,6 +84,7 @@ static int read_file(const char *path, char **text, struct error *err)
     if (memchr(content.data, '\0', content.length))
         return error_set(err, ERR_INVALID, "%s: holds a NUL", path);
     *text = arena_copy(&kept, content.data, content.length);
+    *others = readers(fd);
     return 1;
 }
 
@@ -139,12 +173,13 @@ static int parse_file(const char *path, const struct pair **pairs, struct error 
 {
     char *text, *line;
     int number = 0;
-    int there = read_file(path, &text, err);
+    mode_t others;
+    int there = read_file(path, &text, &others, err);
 
     if (there <= 0)
         return there;
     while ((line = strsep(&text, "\n"))) {
-        struct pair pair = {.next = *pairs};
+        struct pair pair = {.mode = others, .next = *pairs};
         const char *wrong = parse_line(line, &pair.name, &pair.value);
 
         number++;
@@ -172,11 +207,11 @@ static const char *find_environment(const char *name)
     return NULL;
 }
 
-static const char *find_pair(const struct pair *pairs, const char *name)
+static const struct pair *find_pair(const struct pair *pairs, const char *name)
 {
     while (pairs && strcasecmp(pairs->name, name) != 0)
         pairs = pairs->next;
-    return pairs ? pairs->value : NULL;
+    return pairs;
 }
 
 /* A credential's file may end in a newline that is not part of it. */
@@ -185,6 +220,7 @@ static int find_credential(const char *name, const char **value, struct error *e
     auto_buffer struct buffer path = {0};
     const char *directory = getenv("CREDENTIALS_DIRECTORY");
     size_t length;
+    mode_t others;
     char *text;
     int there;
 
@@ -193,9 +229,12 @@ static int find_credential(const char *name, const char **value, struct error *e
     buffer_format(&path, "%s/%s", directory, name);
     for (char *at = path.data + strlen(directory); *at; at++)
         *at = (char)tolower((unsigned char)*at);
-    there = read_file(path.data, &text, err);
+    there = read_file(path.data, &text, &others, err);
     if (there <= 0)
         return there;
+    if (others)
+        return error_set(err, ERR_INVALID, "%s: others than its owner may read %s; chmod 0600",
+                         name, path.data);
     length = strlen(text);
     if (length && text[length - 1] == '\n')
         text[length - 1] = '\0';
@@ -206,13 +245,21 @@ static int find_credential(const char *name, const char **value, struct error *e
 static int find_value(const struct setting *setting, const struct pair *pairs, const char **value,
                       struct error *err)
 {
+    const struct pair *pair;
+
     *value = NULL;
     if (setting->type == SETTING_SECRET && find_credential(setting->variable, value, err) < 0)
         return -1;
     if (!*value)
         *value = find_environment(setting->variable);
-    if (!*value)
-        *value = find_pair(pairs, setting->variable);
+    pair = *value ? NULL : find_pair(pairs, setting->variable);
+    if (pair && setting->type == SETTING_SECRET && pair->value[0] && pair->mode)
+        return error_set(err, ERR_INVALID,
+                         "%s: others than its owner may read the file .env, where it stands; "
+                         "chmod 0600",
+                         setting->variable);
+    if (pair)
+        *value = pair->value;
     if (!*value)
         *value = setting->fallback;
     return 0;
@@ -282,21 +329,34 @@ static int set(const struct setting *setting, const char *text, void *member, st
     }
 }
 
+void settings_read(const struct setting *settings, size_t count, const char *file, void *into,
+                   struct refusals *refusals)
+{
+    const struct pair *pairs = NULL;
+    struct error error;
+
+    if (file && parse_file(file, &pairs, &error) < 0)
+        refusal_add(refusals, "%s", error.message);
+    for (size_t i = 0; i < count; i++) {
+        void *member = (char *)into + settings[i].offset;
+        const char *text;
+
+        if (find_value(&settings[i], pairs, &text, &error) == 0 &&
+            set(&settings[i], text, member, &error) == 0)
+            continue;
+        refusal_add(refusals, "%s", error.message);
+        /* What depends on it is looked at as well. */
+        set(&settings[i], settings[i].fallback, member, &error);
+    }
+}
+
 int settings_load(const struct setting *settings, size_t count, const char *file, void *into,
                   struct error *err)
 {
-    const struct pair *pairs = NULL;
+    struct refusals refusals = {0};
 
-    if (file && parse_file(file, &pairs, err) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        const char *text;
-
-        if (find_value(&settings[i], pairs, &text, err) < 0 ||
-            set(&settings[i], text, (char *)into + settings[i].offset, err) < 0)
-            return -1;
-    }
-    return 0;
+    settings_read(settings, count, file, into, &refusals);
+    return refusals_result(&refusals, err);
 }
 
 /* --- for people ------------------------------------------------------------------------ */

@@ -5,8 +5,8 @@
  *
  * Names are case-insensitive. A `.env` file is read too (KEY=value lines, # comments, optional
  * quotes, optional `export `); the environment wins. With systemd's LoadCredential a file named
- * like the setting in lower case under $CREDENTIALS_DIRECTORY wins over both for SECRETs. An
- * unknown variable is ignored. */
+ * like the setting in lower case under $CREDENTIALS_DIRECTORY wins over both for SECRETs. A file
+ * that a secret comes from may be read by its owner alone. An unknown variable is ignored. */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
 
@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "common/error.h"
+#include "common/refusal.h"
 
 /* A value that is never logged: V() of log.h has no case for it. */
 struct secret {
@@ -47,6 +48,9 @@ struct setting {
  * with one sentence that names the variable and never shows a secret. */
 int settings_load(const struct setting *settings, size_t count, const char *file, void *into,
                   struct error *err);
+/* The same to the end: every fault is told to `refusals`, and its setting left as the fallback. */
+void settings_read(const struct setting *settings, size_t count, const char *file, void *into,
+                   struct refusals *refusals);
 /* Every setting with its default and meaning, for --help. */
 void settings_help(const struct setting *settings, size_t count, FILE *out);
 /* The same as mdoc(7) list items, for the manual page. */

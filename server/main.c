@@ -125,13 +125,6 @@ static int migrate_only(struct error *err)
     return 0;
 }
 
-static int check_config(struct error *err)
-{
-    (void)err;
-    puts("The settings are fine.");
-    return 0;
-}
-
 /* --- commands without settings --------------------------------------------------------------- */
 
 static void print_help(void)
@@ -142,7 +135,7 @@ static void print_help(void)
         "  serve           serve the API (the default); migrates the database first\n"
         "  migrate         apply what is missing to the database, and end\n"
         "  openapi         print the API's OpenAPI document\n"
-        "  --check-config  say whether the settings would be accepted\n"
+        "  --check-config  print every reason why the settings would be refused, and end\n"
         "\n"
         "Settings come from the environment, or from a file .env in the working folder:\n\n",
         stdout);
@@ -164,6 +157,18 @@ static void print_manual(void)
     server_settings_manual(stdout);
 }
 
+/* Every refusal, not only the first. */
+static int check_config(void)
+{
+    struct refusals refusals = {.out = stderr};
+
+    server_settings_check(&refusals);
+    if (refusals.count)
+        return EX_CONFIG;
+    puts("The settings are fine.");
+    return EXIT_SUCCESS;
+}
+
 struct command {
     const char *name;
     void (*print)(void); /* one that needs no settings */
@@ -173,7 +178,6 @@ struct command {
 static const struct command commands[] = {
     {"serve", .run = serve},
     {"migrate", .run = migrate_only},
-    {"--check-config", .run = check_config},
     {"openapi", .print = print_openapi},
     {"--help", .print = print_help},
     {"--version", .print = print_version},
@@ -189,6 +193,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COUNT(commands); i++)
         if (!strcmp(name, commands[i].name))
             command = &commands[i];
+    if (argc == 2 && !strcmp(name, "--check-config"))
+        return check_config();
     if (!command || argc > 2) {
         fputs("sandbox-server: not a command; see --help\n", stderr);
         return EX_USAGE;

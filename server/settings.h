@@ -19,6 +19,8 @@ extern struct server_settings settings;
 
 /* Fill `settings` from the environment and the file `.env`, and refuse what must not start. */
 int server_settings_load(struct error *err);
+/* The same, with every refusal. */
+void server_settings_check(struct refusals *refusals);
 void server_settings_help(FILE *out);
 void server_settings_manual(FILE *out);
 /* ENV is dev, development or test. */

@@ -61,6 +61,37 @@ int capabilities_raise(struct error *err)
     return result;
 }
 
+void capabilities_check(struct refusals *refusals)
+{
+    static const struct {
+        cap_value_t cap;
+        const char *name;
+    } needed[] = {
+        {CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
+        {CAP_CHOWN, "CAP_CHOWN"},
+        {CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
+        {CAP_FOWNER, "CAP_FOWNER"},
+        {CAP_FSETID, "CAP_FSETID"},
+        {CAP_KILL, "CAP_KILL"},
+        {CAP_SETUID, "CAP_SETUID"},
+        {CAP_SETGID, "CAP_SETGID"},
+        {CAP_SETPCAP, "CAP_SETPCAP"},
+    };
+    cap_t set = cap_get_proc();
+
+    for (size_t i = 0; i < COUNT(needed); i++) {
+        cap_flag_value_t value = CAP_CLEAR;
+
+        if (set)
+            cap_get_flag(set, needed[i].cap, CAP_PERMITTED, &value);
+        if (value != CAP_SET)
+            refusal_add(refusals, "%s is missing, with which sandboxes are made (capabilities(7))",
+                        needed[i].name);
+    }
+    if (set)
+        cap_free(set);
+}
+
 bool capabilities_have_resource(void)
 {
     cap_flag_value_t value = CAP_CLEAR;

@@ -5,9 +5,12 @@
 #include <stdbool.h>
 
 #include "common/error.h"
+#include "common/refusal.h"
 
 /* Make everything that is permitted effective again: setfsuid(2) takes some away. */
 int capabilities_raise(struct error *err);
+/* Refuse to go on without those that making a sandbox takes. */
+void capabilities_check(struct refusals *refusals);
 bool capabilities_have_resource(void); /* CAP_SYS_RESOURCE */
 /* The main loop keeps what it needs for files of other owners and for killing; mounting stays with
  * the spawner. */

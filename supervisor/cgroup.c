@@ -242,6 +242,18 @@ static int probe(const char *state, struct error *err)
     return probe_unified(name, missing, err);
 }
 
+bool cgroup_can_use(const char *controller)
+{
+    char folder[PATH_MAX - 256], path[PATH_MAX], available[512];
+
+    if (own_folder(controller, folder, sizeof(folder)) && access(folder, W_OK) == 0)
+        return true;
+    if (!own_folder(NULL, folder, sizeof(folder)) || access(folder, W_OK) < 0)
+        return false;
+    snprintf(path, sizeof(path), "%s/cgroup.controllers", folder);
+    return file_read(path, available, sizeof(available)) && list_has(available, controller);
+}
+
 /* --- remembering them, so that a supervisor started elsewhere finds what an earlier one left
  * ------------------------------- */
 

@@ -26,6 +26,8 @@ struct cgroup_entry {
 void cgroup_entry_close(struct cgroup_entry *entry);
 #define auto_cgroup_entry __attribute__((cleanup(cgroup_entry_close)))
 
+/* Whether a controller could be used; nothing is made. */
+bool cgroup_can_use(const char *controller);
 /* Find the hierarchies and make the folder that holds this supervisor's cgroups in each. `state` is
  * the folder that remembers them for the next start. `required`: a missing controller is an error.
  */

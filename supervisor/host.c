@@ -41,3 +41,12 @@ void host_raise_tables(void)
                 V("reason", "can't be raised: one sandbox may fill it for the whole machine"));
     }
 }
+
+bool host_has_crash_handler(void)
+{
+    auto_close int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
+    char pattern = '|';
+
+    /* One that can't be read may be one. */
+    return fd < 0 || read(fd, &pattern, 1) < 0 || pattern == '|';
+}

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -22,6 +22,7 @@
 #include "common/scope.h"
 #include "supervisor/capabilities.h"
 #include "supervisor/cgroup.h"
+#include "supervisor/config.h"
 #include "supervisor/connection.h"
 #include "supervisor/host.h"
 #include "supervisor/job.h"
@@ -31,15 +32,7 @@
 #include "supervisor/selftest.h"
 #include "supervisor/spawn.h"
 
-enum { SYSTEMD_FIRST = 3, BACKLOG = 128, FIRST_RESERVED_ID = 65534 };
-
-static const struct setting table[] = {
-#define SETTING(type, member, variable, fallback, min, max, about)                          \
-    {variable, SETTING_##type, offsetof(struct supervisor_settings, member), fallback, min, \
-     max,      about},
-#include "supervisor/settings.def"
-#undef SETTING
-};
+enum { SYSTEMD_FIRST = 3, BACKLOG = 128 };
 
 static bool stopping;
 static bool spawner_died; /* then the sandboxes run on, whatever STOP_ON_EXIT says */
@@ -199,54 +192,6 @@ static void feed_watchdog(struct timer *timer)
 
 /* --- start and end --------------------------------------------------------------------------- */
 
-/* The file is read as it is: what getpwnam(3) would load and ask is not for a privileged program.
- */
-static int find_server_user(struct error *err)
-{
-    auto_fclose FILE *file = fopen("/etc/passwd", "re");
-    const struct passwd *entry;
-
-    if (!settings.server_user[0])
-        return 0;
-    while (file && (entry = fgetpwent(file))) {
-        if (strcmp(entry->pw_name, settings.server_user) != 0)
-            continue;
-        settings.server_uid = entry->pw_uid;
-        settings.server_gid = entry->pw_gid;
-        return 0;
-    }
-    return error_set(err, ERR_INVALID, "SERVER_USER: /etc/passwd has no '%s'",
-                     settings.server_user);
-}
-
-static int check_paths(struct error *err)
-{
-    if (settings.cgroup_parent[0] &&
-        (settings.cgroup_parent[0] != '/' || strstr(settings.cgroup_parent, "/..")))
-        return error_set(err, ERR_INVALID,
-                         "CGROUP_PARENT must be a path that starts with / and has no ..");
-    return 0;
-}
-
-static int check_settings(struct error *err)
-{
-    int64_t last = settings.id_base + (settings.sandboxes_max + 1) * ID_RANGE;
-    int level = log_level_of(settings.log_level);
-
-    if (level < 0)
-        return error_set(err, ERR_INVALID, "LOG_LEVEL must be debug, info, warning or error");
-    if (last > UINT32_MAX)
-        return error_set(err, ERR_INVALID, "ID_BASE and SANDBOXES_MAX need ids beyond 2^32");
-    if (settings.id_base <= FIRST_RESERVED_ID ||
-        (settings.server_uid >= settings.id_base && settings.server_uid < last))
-        return error_set(err, ERR_INVALID,
-                         "ID_BASE: the ranges of the sandboxes overlap with other users");
-    if (geteuid() != 0)
-        return error_set(err, ERR_FORBIDDEN, "the supervisor must be started as root");
-    log_init("supervisor", (enum log_level)level);
-    return 0;
-}
-
 /* Each sandbox costs a few descriptors. */
 static void raise_limits(void)
 {
@@ -258,25 +203,15 @@ static void raise_limits(void)
     }
 }
 
-/* What sudo starts may write no core at all. A sandbox wants a limit of one byte (limits.c), and
-   where that cannot be had, a host without a crash handler. */
-static int raise_core_limit(struct error *err)
+/* Where it cannot be raised, there is no crash handler: config.c saw to that. */
+static void raise_core_limit(void)
 {
     struct rlimit core;
-    char pattern = '\0';
 
-    if (getrlimit(RLIMIT_CORE, &core) < 0 || core.rlim_max > 0)
-        return 0;
-    core.rlim_max = 1;
-    if (setrlimit(RLIMIT_CORE, &core) == 0)
-        return 0;
-    auto_close int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
-    if (read(fd, &pattern, 1) == 1 && pattern != '|')
-        return 0;
-    return error_set(err, ERR_FORBIDDEN,
-                     "crashes in sandboxes would reach the crash handler of this host: the hard "
-                     "limit of core files is 0 "
-                     "(sudo sets it) and cannot be raised; start as root");
+    if (getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_max == 0) {
+        core.rlim_max = 1;
+        setrlimit(RLIMIT_CORE, &core);
+    }
 }
 
 static int start(struct error *err)
@@ -284,8 +219,8 @@ static int start(struct error *err)
     umask(022);
     raise_limits();
     host_raise_tables();
-    if (raise_core_limit(err) < 0 || sandbox_open(err) < 0 ||
-        cgroup_open(settings.state, settings.cgroups_required, err) < 0)
+    raise_core_limit();
+    if (sandbox_open(err) < 0 || cgroup_open(settings.state, settings.cgroups_required, err) < 0)
         return -1;
     /* Inits fall to this process when their worker ends. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
@@ -311,35 +246,77 @@ static void stop(void)
     LOG(INFO, "supervisor_stopped", V("sandboxes_stopped", settings.stop_on_exit && !spawner_died));
 }
 
+/* --- the command line ------------------------------------------------------------------------ */
+
 static void usage(void)
 {
-    printf("sandbox-supervisor [--help]\n\n"
+    printf("sandbox-supervisor [--check-config | --help]\n\n"
            "Makes, feeds and removes sandboxes for sandbox-server. Started as root.\n"
+           "--check-config prints every reason why it would not start, and ends.\n"
            "Settings, from the environment:\n\n");
-    settings_help(table, COUNT(table), stdout);
+    config_help(stdout);
+}
+
+static int report(void)
+{
+    struct refusals refusals = {.out = stderr};
+
+    config_check(&refusals);
+    if (refusals.count)
+        return EX_CONFIG;
+    puts("The settings are fine.");
+    return EXIT_SUCCESS;
+}
+
+static int run_command(const char *name)
+{
+    if (strcmp(name, "--check-config") == 0)
+        return report();
+    if (strcmp(name, "--help") == 0)
+        usage();
+    else if (strcmp(name, "--settings-manual") == 0) /* for supervisor.8 */
+        config_manual(stdout);
+    else
+        return -1;
+    return EXIT_SUCCESS;
+}
+
+static int load(struct error *err)
+{
+    struct refusals refusals = {0};
+
+    config_check(&refusals);
+    if (refusals_result(&refusals, err) < 0)
+        return -1;
+    log_init("supervisor", (enum log_level)log_level_of(settings.log_level));
+    return 0;
+}
+
+static int fail(int status, const struct error *err)
+{
+    LOG(ERROR, "supervisor_failed", V("reason", (const char *)err->message));
+    cgroup_close(settings.state);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     struct error error;
 
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        usage();
-        return 0;
-    }
     if (argc > 1) {
-        fprintf(stderr, "sandbox-supervisor: unknown argument '%s'; --help lists the settings\n",
-                argv[1]);
-        return 2;
+        int status = argc == 2 ? run_command(argv[1]) : -1;
+
+        if (status < 0)
+            fprintf(stderr,
+                    "sandbox-supervisor: unknown argument '%s'; --help lists the settings\n",
+                    argv[argc - 1]);
+        return status < 0 ? EX_USAGE : status;
     }
     log_init("supervisor", LOG_INFO);
-    if (settings_load(table, COUNT(table), NULL, &settings, &error) < 0 ||
-        find_server_user(&error) < 0 || check_paths(&error) < 0 || check_settings(&error) < 0 ||
-        start(&error) < 0) {
-        LOG(ERROR, "supervisor_failed", V("reason", (const char *)error.message));
-        cgroup_close(settings.state);
-        return 1;
-    }
+    if (load(&error) < 0)
+        return fail(EX_CONFIG, &error);
+    if (start(&error) < 0)
+        return fail(EXIT_FAILURE, &error);
     LOG(INFO, "supervisor_ready", V("socket", settings.socket_path),
         V("cgroups", cgroup_describe()));
     notify_send("READY=1");

@@ -60,6 +60,7 @@ static void write_file(const char *path, const char *content, size_t length)
 
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(fwrite(content, 1, length, file), length);
+    ck_assert_int_eq(fchmod(fileno(file), 0600), 0);
 }
 
 static int load(const char *content, struct options *options, struct error *err)
@@ -257,6 +258,31 @@ START_TEST(a_file_that_can_not_be_read_is_refused)
 }
 END_TEST
 
+START_TEST(every_fault_is_told_and_leaves_the_fallback)
+{
+    struct options options;
+    struct refusals refusals = {0};
+    char text[512] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    setenv("UT_PORT", "0", 1);
+    setenv("UT_FLAG", "maybe", 1);
+    write_file(env_file, "UT_SECRET=sesame\n", strlen("UT_SECRET=sesame\n"));
+    ck_assert_int_eq(chmod(env_file, 0640), 0);
+    refusals.out = out;
+    settings_read(options_table, COUNT(options_table), env_file, &options, &refusals);
+    fclose(out);
+    ck_assert_uint_eq(refusals.count, 3);
+    ck_assert_ptr_nonnull(strstr(refusals.first.message, "UT_SECRET: others than its owner"));
+    ck_assert_ptr_nonnull(strstr(text, "\nUT_PORT: must be"));
+    ck_assert_ptr_nonnull(strstr(text, "\nUT_FLAG: must be"));
+    ck_assert_ptr_null(strstr(text, "sesame"));
+    ck_assert_int_eq(options.port, 8000);
+    ck_assert_str_eq(options.secret.value, "");
+    ck_assert(!options.flag);
+}
+END_TEST
+
 static void read_all(void (*print)(const struct setting *, size_t, FILE *), char *out, size_t size)
 {
     auto_fclose FILE *file = fmemopen(out, size, "w");
@@ -304,6 +330,7 @@ int main(void)
     tcase_add_test(tests, a_credential_wins_for_secrets);
     tcase_add_test(tests, a_credential_with_a_nul_is_refused_unseen);
     tcase_add_test(tests, a_file_that_can_not_be_read_is_refused);
+    tcase_add_test(tests, every_fault_is_told_and_leaves_the_fallback);
     tcase_add_test(tests, the_help_tells_every_setting);
     tcase_add_test(tests, the_manual_is_safe_for_roff);
     return unit_run(suite);
