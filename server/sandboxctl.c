@@ -450,7 +450,8 @@ static int parse_options(int argc, char **argv, struct options *options)
         {"project", required_argument, NULL, 'p'},  {"name", required_argument, NULL, 'n'},
         {"packages", required_argument, NULL, 'l'}, {"fresh", no_argument, NULL, 'f'},
         {"force", no_argument, NULL, 'F'},          {"running", no_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+        {"help", no_argument, NULL, 'h'},           {"settings-manual", no_argument, NULL, 'm'},
+        {NULL, 0, NULL, 0},
     };
     int found;
 
@@ -476,6 +477,9 @@ static int parse_options(int argc, char **argv, struct options *options)
             break;
         case 'h':
             print_help(stdout);
+            exit(EXIT_SUCCESS);
+        case 'm': /* for sandboxctl.8 */
+            settings_manual(table, COUNT(table), stdout);
             exit(EXIT_SUCCESS);
         default:
             return -1;

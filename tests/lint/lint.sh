@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Look at the code without running it: lint.sh quick|all
 #
-#   quick   rooms, the supervisor's libraries, shell, spelling, headers that stand alone, units: seconds
+#   quick   rooms, the supervisor's libraries, shell, spelling, headers that stand alone, units, manual pages: seconds
 #   all     and clang-tidy, cppcheck, the layout
 set -uo pipefail
 
@@ -74,12 +74,19 @@ more_bugs() {
 # The systemd units fit the programs, and expose no more than they must.
 units() { python3 tests/lint/units.py "$O"; }
 
+# The manual pages say what the programs say, and are laid out well.
+manual() {
+    # shellcheck disable=SC2046
+    { ! command -v mandoc >/dev/null || mandoc -T lint -W warning $(git ls-files '*.8'); } && python3 tests/lint/manual.py "$O"
+}
+
 try rooms rooms
 try libraries libraries
 try shell shell
 try spelling spelling
 try headers headers
 try units units
+try manual manual
 if [ "${1:-quick}" = all ]; then
     try cppcheck more_bugs
     try clang-tidy bugs
