@@ -188,23 +188,26 @@ $(LOAD): $(O)/tests/load/%: $(O)/tests/load/%.o
 
 # Test programs read queries.def and their own fixtures; the scripts know where things were built.
 $(UNIT:%=%.o) $(SANDBOX:%=%.o): $(O)/sql/queries.def $(O)/sql/migrations.def
-unit sandbox api bench memcheck coverage check run: export O := $(O)
-unit sandbox api bench memcheck coverage check: export BUILD := $(BUILD)
+unit sandbox units api bench memcheck coverage check run: export O := $(O)
+unit sandbox units api bench memcheck coverage check: export BUILD := $(BUILD)
 
 .PHONY: tests
 tests: $(PROGRAMS) $(UNIT) $(SANDBOX)
 
-.PHONY: check unit sandbox api
+.PHONY: check unit sandbox units api
 check: ## install what is missing, build, run every test and the quick lint
 	@container/packages.sh run check
 	@+$(MAKE) --no-print-directory -j$(JOBS) tests
-	@tests/run.sh unit sandbox api lint
+	@tests/run.sh unit sandbox units api lint
 
 unit: $(UNIT) ## tests without services and privilege
 	@tests/run.sh unit
 
 sandbox: $(SANDBOX) $(PROGRAMS) ## tests of the sandbox, as root
 	@tests/run.sh sandbox
+
+units: $(PROGRAMS) ## the systemd units under a systemd in namespaces, as root
+	@tests/run.sh units
 
 api: $(PROGRAMS) ## tests of the real programs through their API; ARGS goes to pytest
 	@tests/run.sh api $(ARGS)

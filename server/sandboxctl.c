@@ -447,10 +447,14 @@ static void print_help(FILE *out)
 static int parse_options(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
-        {"project", required_argument, NULL, 'p'},  {"name", required_argument, NULL, 'n'},
-        {"packages", required_argument, NULL, 'l'}, {"fresh", no_argument, NULL, 'f'},
-        {"force", no_argument, NULL, 'F'},          {"running", no_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},           {"settings-manual", no_argument, NULL, 'm'},
+        {"project", required_argument, NULL, 'p'},
+        {"name", required_argument, NULL, 'n'},
+        {"packages", required_argument, NULL, 'l'},
+        {"fresh", no_argument, NULL, 'f'},
+        {"force", no_argument, NULL, 'F'},
+        {"running", no_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},
+        {"settings-manual", no_argument, NULL, 'm'},
         {NULL, 0, NULL, 0},
     };
     int found;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run tests that were built: tests/run.sh STAGE...   with stages unit, sandbox, api, lint, memcheck, bench.
+# Run tests that were built: tests/run.sh STAGE...   with stages unit, sandbox, units, api, lint, memcheck, bench.
 #
 # O says where they were built. A stage `api` or `bench` that stands alone hands the words behind it to its program.
 set -uo pipefail
@@ -88,6 +88,18 @@ stage_sandbox() {
     export SANDBOX_TEST_IMAGE=$top/build/images/base
     # shellcheck disable=SC2086
     check_programs sandbox $programs
+}
+
+# The systemd units, under a systemd in namespaces. Where none can be had, the reason is printed and counts as one that was skipped.
+stage_units() {
+    local status=0 begin=$SECONDS
+    if [ "$(id -u)" = 0 ]; then
+        container/base-image.sh build/images base || return 1
+    fi
+    timeout -k 10 120 tests/units/run.sh "$O" build/images/base || status=$?
+    [ "$status" != 77 ] || { echo "units: 0 passed, 0 failed (1 skipped)"; status=0; }
+    echo "units: in $((SECONDS - begin)) s"
+    return "$status"
 }
 
 stage_api() {
