@@ -173,6 +173,8 @@ $(O)/tests/unit/server/%: $(O)/tests/unit/server/%.o $(SERVER_A)
 	$(LINK) $< -Wl,--start-group $(SERVER_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 $(O)/tests/unit/supervisor/%: $(O)/tests/unit/supervisor/%.o $(O)/supervisor.a $(COMMON_A)
 	$(LINK) $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS) -lcrypto
+$(O)/tests/unit/ctl/%: $(O)/tests/unit/ctl/%.o $(filter-out %sandboxctl.o,$(CTL:%.c=$(O)/%.o)) $(RUN_A)
+	$(LINK) $< $(filter-out %sandboxctl.o,$(CTL:%.c=$(O)/%.o)) -Wl,--start-group $(RUN_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 # Each starts a supervisor of its own and runs the probe inside; status 77: it can't run here, and says why.
 $(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/server/run/sandbox.o $(COMMON_A) \
                       | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe

@@ -40,6 +40,8 @@ static struct {
     const char *supervisor_state;
     const char *images;
     const char *builder;
+    int64_t id_base;
+    int64_t sandboxes_max;
 } paths;
 
 #define PATHS_SETTING(kind, member, name, default_value, meaning)                                \
@@ -47,19 +49,28 @@ static struct {
         .variable = name, .type = SETTING_##kind, .offset = offsetof(__typeof__(paths), member), \
         .fallback = default_value, .about = meaning                                              \
     }
+#define PATHS_NUMBER(member, name, default_value, least, most, meaning)                          \
+    {                                                                                            \
+        .variable = name, .type = SETTING_NUMBER, .offset = offsetof(__typeof__(paths), member), \
+        .fallback = default_value, .min = least, .max = most, .about = meaning                   \
+    }
 static const struct setting table[] = {
     PATHS_SETTING(SECRET, database_url, "DATABASE_URL", NULL,
-                  "the server's PostgreSQL; needed by key and migrate"),
+                  "the server's PostgreSQL; needed by key and migrate, tried by doctor"),
     PATHS_SETTING(TEXT, state_dir, "STATE_DIR", "var", "the server's folder"),
     PATHS_SETTING(TEXT, supervisor_socket, "SUPERVISOR_SOCKET", "",
                   "the supervisor's socket; empty: STATE_DIR/run/supervisor.sock"),
     PATHS_SETTING(TEXT, supervisor_state, "SUPERVISOR_STATE", "/var/lib/agent-sandbox/supervisor",
-                  "folder of the sandboxes"),
+                  "folder of the sandboxes, whose file system doctor tries"),
     PATHS_SETTING(TEXT, images, "IMAGES_DIR", "/var/lib/agent-sandbox/images",
                   "folder of the images"),
     PATHS_SETTING(
         TEXT, builder, "IMAGE_BUILDER", "",
         "the program that builds images; empty: base-image.sh beside this one, or installed"),
+    PATHS_NUMBER(id_base, "ID_BASE", "1048576", 100000, 4000000000,
+                 "the supervisor's, for doctor: first user id of the sandboxes"),
+    PATHS_NUMBER(sandboxes_max, "SANDBOXES_MAX", "2000", 1, 60000,
+                 "the supervisor's, for doctor: sandboxes that may run at once"),
 };
 
 /* The options of all commands. */
@@ -70,6 +81,7 @@ struct options {
     bool fresh;
     bool force;
     bool running;
+    bool json;
 };
 
 /* --- the database
@@ -395,11 +407,15 @@ static int image_prune(const struct options *options, char **arguments, struct e
 
 static int doctor(const struct options *options, char **arguments, struct error *err)
 {
-    const char *folder =
-        access(paths.supervisor_state, F_OK) == 0 ? paths.supervisor_state : "/var/lib";
-    int missing = doctor_examine(folder, stdout);
+    auto_buffer struct buffer path = {0};
+    const struct doctor patient = {.root = "",
+                                   .state = paths.supervisor_state,
+                                   .socket = socket_path(&path),
+                                   .database = paths.database_url.value,
+                                   .id_base = paths.id_base,
+                                   .sandboxes_max = paths.sandboxes_max};
+    int missing = doctor_examine(&patient, options->json, stdout);
 
-    (void)options;
     (void)arguments;
     if (missing)
         return error_set(err, ERR_UNAVAILABLE, "%d of these are needed", missing);
@@ -431,7 +447,8 @@ static const struct {
     {"image", "prune", image_prune, 0, 0, "[--force]",
      "remove what newer builds of images replaced"},
     {"sandbox", "list", sandbox_print, 0, 0, "[--running]", "the sandboxes of this machine"},
-    {"doctor", NULL, doctor, 0, 0, "", "what this machine lacks for sandboxes, with the cure"},
+    {"doctor", NULL, doctor, 0, 0, "[--json]",
+     "what this machine lacks for sandboxes, with the cure"},
 };
 
 static void print_help(FILE *out)
@@ -453,6 +470,7 @@ static int parse_options(int argc, char **argv, struct options *options)
         {"fresh", no_argument, NULL, 'f'},
         {"force", no_argument, NULL, 'F'},
         {"running", no_argument, NULL, 'r'},
+        {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},
         {"settings-manual", no_argument, NULL, 'm'},
         {NULL, 0, NULL, 0},
@@ -478,6 +496,9 @@ static int parse_options(int argc, char **argv, struct options *options)
             break;
         case 'r':
             options->running = true;
+            break;
+        case 'j':
+            options->json = true;
             break;
         case 'h':
             print_help(stdout);

@@ -2,8 +2,6 @@
 #include "supervisor/config.h"
 
 #include <errno.h>
-#include <grp.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <pwd.h>
 #include <string.h>
@@ -12,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/ids.h"
+#include "common/kernel.h"
 #include "common/log.h"
 #include "common/scope.h"
 #include "supervisor/capabilities.h"
@@ -20,6 +20,7 @@
 #include "supervisor/supervisor.h"
 
 enum { FIRST_RESERVED_ID = 65534 };
+_Static_assert((int)ID_RANGE == (int)IDS_OF_A_SANDBOX, "one width of a range");
 
 static const struct setting table[] = {
 #define SETTING(type, member, variable, fallback, min, max, about)                          \
@@ -31,100 +32,28 @@ static const struct setting table[] = {
 
 /* --- ids ------------------------------------------------------------------------------------- */
 
-/* Ids from `first` to before `end`. */
-struct ids {
-    int64_t first, end;
-};
-
-static struct ids sandbox_ids(void)
-{
-    return (struct ids){settings.id_base,
-                        settings.id_base + (settings.sandboxes_max + 1) * ID_RANGE};
-}
-
-static bool overlap(struct ids a, struct ids b)
-{
-    return a.first < b.end && b.first < a.end;
-}
-
-/* The files are read as they are: what getpwnam(3) would load and ask is not for a privileged
- * program. */
-static void check_users(struct refusals *refusals)
+static void find_server_user(struct refusals *refusals)
 {
     auto_fclose FILE *file = fopen("/etc/passwd", "re");
     const struct passwd *entry;
-    bool found = !settings.server_user[0];
 
+    if (!settings.server_user[0])
+        return;
     while (file && (entry = fgetpwent(file))) {
-        if (overlap((struct ids){entry->pw_uid, (int64_t)entry->pw_uid + 1}, sandbox_ids()))
-            refusal_add(refusals, "ID_BASE: user '%s' of /etc/passwd has an id of the sandboxes",
-                        entry->pw_name);
         if (strcmp(entry->pw_name, settings.server_user) != 0)
             continue;
         settings.server_uid = entry->pw_uid;
         settings.server_gid = entry->pw_gid;
-        found = true;
+        return;
     }
-    if (!found)
-        refusal_add(refusals, "SERVER_USER: /etc/passwd has no '%s'", settings.server_user);
-}
-
-static void check_groups(struct refusals *refusals)
-{
-    auto_fclose FILE *file = fopen("/etc/group", "re");
-    const struct group *entry;
-
-    while (file && (entry = fgetgrent(file)))
-        if (overlap((struct ids){entry->gr_gid, (int64_t)entry->gr_gid + 1}, sandbox_ids()))
-            refusal_add(refusals, "ID_BASE: group '%s' of /etc/group has an id of the sandboxes",
-                        entry->gr_name);
-}
-
-/* One line of subuid(5). Ids of the sandboxes may stand there as root's, so that nobody else gets
- * them, but then all of them. */
-static void check_subordinate(const char *path, const char *line, struct refusals *refusals)
-{
-    struct ids ours = sandbox_ids(), theirs;
-    char name[256];
-    int64_t size;
-
-    if (sscanf(line, "%255[^:]:%" SCNd64 ":%" SCNd64, name, &theirs.first, &size) != 3)
-        return;
-    theirs.end = theirs.first + size;
-    if (!overlap(ours, theirs))
-        return;
-    if (strcmp(name, "root") != 0 && strcmp(name, "0") != 0)
-        refusal_add(refusals,
-                    "ID_BASE: %s gives '%s' ids of the sandboxes, which are %" PRId64
-                    " to %" PRId64,
-                    path, name, ours.first, ours.end - 1);
-    else if (theirs.first > ours.first || theirs.end < ours.end)
-        refusal_add(refusals,
-                    "SANDBOXES_MAX: %" PRId64 " sandboxes need the ids %" PRId64 " to %" PRId64
-                    ", and %s gives root %" PRId64 " to %" PRId64 " of them only",
-                    settings.sandboxes_max, ours.first, ours.end - 1, path, theirs.first,
-                    theirs.end - 1);
-}
-
-static void check_subordinates(const char *path, struct refusals *refusals)
-{
-    auto_fclose FILE *file = fopen(path, "re");
-    char line[512];
-
-    while (file && fgets(line, sizeof(line), file))
-        check_subordinate(path, line, refusals);
+    refusal_add(refusals, "SERVER_USER: /etc/passwd has no '%s'", settings.server_user);
 }
 
 static void check_ids(struct refusals *refusals)
 {
-    struct ids ours = sandbox_ids();
+    struct ids ours = ids_of_sandboxes(settings.id_base, settings.sandboxes_max);
 
-    check_users(refusals);
-    check_groups(refusals);
-    check_subordinates("/etc/subuid", refusals);
-    check_subordinates("/etc/subgid", refusals);
-    if (ours.end > UINT32_MAX)
-        refusal_add(refusals, "ID_BASE and SANDBOXES_MAX need ids beyond 2^32");
+    ids_check("", ours, refusals);
     if (settings.id_base <= FIRST_RESERVED_ID)
         refusal_add(refusals, "ID_BASE: the ids of the sandboxes overlap with the system's");
     if (settings.server_uid >= ours.first && settings.server_uid < ours.end)
@@ -235,15 +164,53 @@ static void check_cores(struct refusals *refusals)
                     "raised; start with LimitCORE=1, or as root");
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* The nearest folder that exists, on whose file system the sandboxes will be. */
+static void find_folder(char folder[PATH_MAX])
+{
+    char *slash;
+
+    snprintf(folder, PATH_MAX, "%s", settings.state);
+    while (!is_folder(folder) && (slash = strrchr(folder, '/')) && slash != folder)
+        *slash = '\0';
+    if (!is_folder(folder))
+        snprintf(folder, PATH_MAX, "/");
+}
+
+/* The self-test at the start tries a whole sandbox; this says what it would fail for want of. */
+static void check_kernel(struct refusals *refusals)
+{
+    char folder[PATH_MAX];
+
+    find_folder(folder);
+    for (size_t i = 0; i < kernel_feature_count; i++)
+        if (!kernel_features[i].works(folder))
+            refusal_add(refusals, "kernel: %s: %s; needed: %s", kernel_features[i].name,
+                        strerror(errno), kernel_features[i].cure);
+}
+
 void config_check(struct refusals *refusals)
 {
+    size_t before;
+
     settings_read(table, COUNT(table), NULL, &settings, refusals);
+    before = refusals->count;
     if (log_level_of(settings.log_level) < 0)
         refusal_add(refusals, "LOG_LEVEL must be debug, info, warning or error");
-    if (geteuid() != 0)
-        refusal_add(refusals, "the supervisor must be started as root");
-    else
+    if (geteuid() == 0) {
         capabilities_check(refusals);
+        if (refusals->count == before)
+            check_kernel(refusals);
+    } else {
+        refusal_add(refusals, "the supervisor must be started as root");
+    }
+    find_server_user(refusals);
     check_ids(refusals);
     check_state(refusals);
     check_images(refusals);

@@ -1,4 +1,5 @@
 """sandboxctl and what make run leaves for scripts."""
+import json
 import re
 import stat
 import subprocess
@@ -57,6 +58,14 @@ def test_a_used_image_stays(server, session):
 def test_the_doctor_finds_this_machine_well(server):
     done = ctl(server, "doctor")
     assert done.returncode == 0 and "MISSING" not in done.stdout, done.stdout
+
+
+def test_the_doctor_speaks_json(server):
+    done = ctl(server, "doctor", "--json")
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert done.returncode == 0 and {row["finding"] for row in found.values()} <= {"ok", "advice"}, done.stdout
+    assert found["PostgreSQL"]["finding"] == found["supervisor"]["finding"] == found["state folder"]["finding"] == "ok"
+    assert all((row["cure"] is None) == (row["finding"] == "ok") for row in found.values())
 
 
 def test_secrets_are_for_root_alone(server):

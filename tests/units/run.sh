@@ -30,7 +30,6 @@ hierarchies() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2, $3, $4 }' /pr
 # Nothing of it stays: its PID 1 takes all its processes along, and its mounts go with its namespace.
 clean() {
     [ -z "$outer" ] || kill -KILL "$outer" 2>/dev/null
-    wait 2>/dev/null
     local where tries
     while read -r where _; do
         for tries in {1..100}; do
@@ -64,6 +63,7 @@ export O=$build IMAGE=$image WORK=$work TOP=$top NAME=$name
     exec unshare --fork --kill-child --pid --mount --net --ipc --uts --cgroup --propagation private -- "$here/inside.sh"
 ) >"$work/console" 2>&1 &
 outer=$!
+disown "$outer" # whose end by SIGKILL bash would tell
 
 one=''
 for ((tries = 0; tries < 200; tries++)); do
