@@ -281,6 +281,7 @@ install: $(PROGRAMS) ## programs, units and manual pages below DESTDIR, in PREFI
 	install -m 0644 container/systemd/agent-sandbox.sysusers.conf $(LIB)/sysusers.d/agent-sandbox.conf
 	install -m 0644 container/systemd/agent-sandbox.tmpfiles.conf $(LIB)/tmpfiles.d/agent-sandbox.conf
 	install -m 0644 README.md LICENSE $(ADVICE) $(DOC)/
+	install -m 0644 container/systemd/README.md $(DOC)/systemd.md
 
 uninstall: ## remove what install put there; state, settings and users stay
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/sbin/,sandbox-server sandbox-supervisor sandboxctl)

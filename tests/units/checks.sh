@@ -22,14 +22,24 @@ eventually() {
 is() { [ "$("${@:2}")" = "$1" ] || { echo "expected $1, is: $("${@:2}")"; return 1; }; }
 at_least() { [ "$("${@:2}")" -ge "$1" ] || { echo "expected $1 or more, is: $("${@:2}")"; return 1; }; }
 
-# --- from nothing to a session, as README.md tells an operator
+# The commands of a section of the operator's page.
+page() {
+    local commands
+    commands=$(awk -v heading="## $1" '/^## / { on = $0 == heading } /^```$/ { code = 0 } on && code; /^```sh$/ { code = 1 }' "$top/container/systemd/README.md")
+    [ -n "$commands" ] || { echo "container/systemd/README.md tells no commands for '$1'"; return 1; }
+    inside bash -euo pipefail -c "cd /; umask 022; $commands"
+}
+
+# --- from nothing to a session, as the page tells an operator
 
 holds "systemd is up" inside systemctl is-system-running --wait
 holds "PostgreSQL starts" inside systemctl start postgresql
-holds "the units are enabled" inside systemctl enable --now sandbox-supervisor.socket sandbox-supervisor.service sandbox-server.socket sandbox-server.service
+holds "Set up" page "Set up"
+holds "the secrets are for root alone" is 0600 inside sh -c "stat -c 0%a /etc/credstore/* | sort -u"
+holds "Start" page "Start"
 holds "both are active" inside systemctl is-active sandbox-supervisor sandbox-server sandbox-boxes sandbox-server.socket
 holds "the API answers on the socket that systemd opened" eventually inside curl -sf http://127.0.0.1:8000/api/health
-inside runuser -u sandbox-server -- env DATABASE_URL='postgresql:///sandbox?host=/run/postgresql' sandboxctl key create >"$work/key" 2>"$work/output"
+page "A key" >"$work/key" 2>"$work/output"
 holds "sandboxctl makes a key" grep -q '^ak_' "$work/key"
 inside tee /tmp/key <"$work/key" >/dev/null
 box=$(client open 2>"$work/output")
@@ -64,15 +74,13 @@ holds "the doctor finds nothing missing" inside sh -c 'env $(systemctl show -P E
 
 same() { [ "$(client exec "$box" 'pgrep -x sleep >/dev/null 2>&1 || grep -ls 4321 /proc/[0-9]*/cmdline >/dev/null; cat /workspace/file')" = kept ] && at_least 2 sandboxed; }
 old=$(property sandbox-supervisor MainPID)
-holds "the supervisor restarts beside its sandboxes" inside systemctl restart sandbox-supervisor
+holds "Upgrade" page "Upgrade"
 holds "it is another process" test "$old" != "$(property sandbox-supervisor MainPID)"
 holds "the sandbox ran on" eventually same
 inside systemctl kill -s KILL --kill-who=main sandbox-supervisor
 holds "a killed supervisor is started again" eventually is active property sandbox-supervisor ActiveState
 holds "by systemd" eventually is 1 property sandbox-supervisor NRestarts
 holds "the sandbox ran on after that" eventually same
-holds "the server restarts" inside systemctl restart sandbox-server
-holds "the session is there after that" eventually same
 holds "the server reloads" inside systemctl reload sandbox-server
 holds "the session is there after a reload" eventually same
 
@@ -101,7 +109,25 @@ holds "no cgroup of a sandbox was left" is 0 sandboxed
 holds "the session is stopped" eventually is stopped client status "$box"
 holds "it starts" client start "$box"
 holds "its workspace was kept" exec_in "$box" '[ "$(cat /workspace/file)" = kept ] && echo ok'
+
+# --- what was kept elsewhere comes back, whole
+
+holds "a command fills the workspace" exec_in "$box" 'cd /workspace && echo text >"odd
+name" && ln -s file link && chown 5:6 file && chmod 4711 file && echo ok'
+holds "Back up" page "Back up"
+inside sh -c 'cd /var/lib/agent-sandbox/supervisor/sandboxes && rm -rf *; runuser -u sandbox-server -- psql -qX sandbox -c "DROP SCHEMA public CASCADE"' 2>/dev/null
+holds "Restore" page "Restore"
+holds "the session is there again" eventually is stopped client status "$box"
+holds "it starts from what was restored" client start "$box"
+holds "the workspace was restored as it was" \
+    exec_in "$box" 'cd /workspace && [ "$(stat -c %a:%u:%g file)" = 4711:5:6 ] && [ "$(readlink link)" = file ] && [ "$(cat odd*name)" = text ] && echo ok'
+
+# --- and at the end nothing
+
 holds "a session can be deleted" client delete "$box"
 holds "and its processes go" eventually is 0 sandboxed
 holds "its cgroups, too" eventually is 0 sandbox_cgroups
 holds "its folder, too" eventually is 0 inside sh -c 'ls /var/lib/agent-sandbox/supervisor/sandboxes | wc -l'
+holds "Remove" page "Remove"
+holds "none of it runs" is 0 inside sh -c 'ps -eo comm= | grep -c "^sandbox-"'
+holds "nothing of it starts at the next boot" is 0 inside sh -c 'find /etc/systemd/system -name "sandbox-*" | wc -l'

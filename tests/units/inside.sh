@@ -65,14 +65,9 @@ Requires=basic.target
 After=basic.target
 AllowIsolate=yes
 END
-mkdir -p "$root/etc/agent-sandbox" "$root/etc/credstore"
-cp "$TOP/container/systemd/server.env.example" "$root/etc/agent-sandbox/server.env"
-cp "$TOP/container/systemd/supervisor.env.example" "$root/etc/agent-sandbox/supervisor.env"
-printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\n' >>"$root/etc/agent-sandbox/supervisor.env"
-chmod 0700 "$root/etc/credstore"
-for secret in operator_token metrics_api_key; do
-    (umask 077 && head -c 32 /dev/urandom | base64 | tr -d '=\n' >"$root/etc/credstore/agent-sandbox.$secret")
-done
+# Ids that no other supervisor of this machine has; the page's cp leaves the file as it is.
+mkdir -p "$root/etc/agent-sandbox"
+{ cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\n'; } >"$root/etc/agent-sandbox/supervisor.env"
 
 ip link set lo up
 cd "$root"
