@@ -72,7 +72,7 @@ more_bugs() {
 }
 
 # The systemd units fit the programs, and expose no more than they must.
-units() { python3 tests/lint/units.py "$O"; }
+units() { python3 tests/lint/units.py "$O" && python3 tests/lint/units.py --prove "$O"; }
 
 # The manual pages say what the programs say, and are laid out well.
 manual() {

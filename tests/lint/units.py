@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Whether the units fit the programs: what systemd says of the installed ones, how exposed they are, and each variable and secret in them.
 
-units.py BUILD: the folder of the programs. Ends with 0, or says what is wrong.
+units.py BUILD: the folder of the programs. Ends with 0, or says what is wrong. UNITS names another folder than container/systemd.
+units.py --prove BUILD: break the units in every way that it knows, and see that each is noticed.
 """
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +13,9 @@ import tempfile
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-UNITS = TOP / "container/systemd"
-BUILD = Path(sys.argv[1] if len(sys.argv) > 1 else "build/release").resolve()
+UNITS = Path(os.environ.get("UNITS") or TOP / "container/systemd")
+PROVE = "--prove" in sys.argv
+BUILD = Path(next((a for a in sys.argv[1:] if a != "--prove"), "build/release")).resolve()
 
 # security.md, 4.3: id-mapped layers need CAP_SYS_ADMIN, so the supervisor is held to the second of its two bars.
 SCORES = {"sandbox-server.service": 1.5, "sandbox-supervisor.service": 5.0, "sandbox-boxes.service": 1.5}
@@ -111,6 +114,14 @@ def check_reasons():
         check(re.search(rf"\b{capability.removeprefix('CAP_')}\b", comments), f"sandbox-supervisor.service has no reason for {capability}")
 
 
+def check_always():
+    """What every service has, whatever it scores."""
+    for name in SCORES:
+        for option, value in (("NoNewPrivileges", "yes"), ("SystemCallArchitectures", "native"), ("LockPersonality", "yes"), ("RestrictRealtime", "yes"),
+                              ("KeyringMode", "private"), ("ProtectSystem", "strict"), ("ProtectHome", "yes"), ("UMask", "0077")):
+            check(values(name, option) == [value], f"{name}: {option}= is not {value}")
+
+
 def check_scores():
     for name, most in SCORES.items():
         told = run("systemd-analyze", "security", "--offline=true", UNITS / name)
@@ -119,8 +130,21 @@ def check_scores():
         check(not told.stderr, f"{name}: {told.stderr.strip()}")
 
 
+def check_ids():
+    """The line that keeps the sandboxes' ids from others has as many as the defaults need."""
+    line = re.search(r"^#   root:(\d+):(\d+)$", (UNITS / "supervisor.env.example").read_text(), re.M)
+    defaults = dict(re.findall(r"^  ([A-Z_]+) \(.*default ([^)]*)\)", run(BUILD / "sandbox-supervisor", "--help").stdout, re.M))
+    wanted = (int(defaults["ID_BASE"]), (int(defaults["SANDBOXES_MAX"]) + 1) * 65536)
+    check(line and (int(line[1]), int(line[2])) == wanted, f"supervisor.env.example: the line for /etc/subuid is not root:{wanted[0]}:{wanted[1]}")
+
+
 def check_install():
     """As make install leaves them, where every program that they name is."""
+    if "UNITS" in os.environ:
+        told = run("systemd-analyze", "verify", "--man=no", *sorted(UNITS.glob("*.service")))
+        for line in (told.stdout + told.stderr).splitlines():
+            check("Unknown" not in line, line)
+        return
     folder = Path(tempfile.mkdtemp())
     try:
         made = run("make", "install", f"O={BUILD}", f"PREFIX={folder}/usr", cwd=TOP)
@@ -159,10 +183,48 @@ def check_users(root, lib):
         check((status.st_mode & 0o7777, status.st_uid, status.st_gid) == (mode, 0, group), f"tmpfiles.d: {path} has mode {status.st_mode:o}")
 
 
+# A file, what of it is replaced by what, and what is then said.
+FAULTS = [
+    ("sandbox-server.service", "NoNewPrivileges=yes", "", "NoNewPrivileges= is not yes"),
+    ("sandbox-server.service", "CapabilityBoundingSet=\n", "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_NET_ADMIN CAP_SYS_PTRACE\n", "exposure"),
+    ("sandbox-server.service", "ProtectSystem=strict", "ProtectSytem=strict", "Unknown key"),
+    ("sandbox-server.service", "SUPERVISOR_SOCKET=/run", "SUPERVISOR_SOCKET=/tmp", "SUPERVISOR_SOCKET is not what the socket unit listens on"),
+    ("sandbox-server.service", "LoadCredential=model_api_key:agent-sandbox.model_api_key\n", "", "LoadCredential= and the secrets"),
+    ("sandbox-server.service", "model_api_key:agent-sandbox.model_api_key", "model_api_key:model_api_key", "LoadCredential=model_api_key"),
+    ("sandbox-server.service", "User=sandbox-server", "User=nobody", "SERVER_USER is not the server's user"),
+    ("sandbox-supervisor.service", "CAP_SYS_RESOURCE\n", "CAP_SYS_RESOURCE CAP_SYS_PTRACE\n", "no reason for CAP_SYS_PTRACE"),
+    ("sandbox-supervisor.service", "LockPersonality=yes", "MemoryDenyWriteExecute=yes", "sets MemoryDenyWriteExecute="),
+    ("sandbox-supervisor.service", "@swap", "@swap @debug", "takes calls from sandboxes"),
+    ("sandbox-supervisor.service", "# PrivateUsers=", "# Private", "no reason for the missing PrivateUsers="),
+    ("sandbox-supervisor.service", "ReadWritePaths=-/sys/fs/cgroup/pids", "ReadWritePaths=-/sys/fs/cgroup/pid", "ReadWritePaths= lacks"),
+    ("sandbox-supervisor.service", "/sandbox-boxes.slice/sandbox-boxes.service\nEnv", "/sandbox-boxes.service\nEnv", "CGROUP_PARENT is not the place"),
+    ("supervisor.env.example", "#ID_BASE", "#IDBASE", "does not read IDBASE"),
+    ("supervisor.env.example", "131137536", "131072000", "the line for /etc/subuid"),
+    ("sandbox-boxes.service", "PrivateNetwork=yes", "PrivateNetwork=no\nUser=root\nRestrictAddressFamilies=AF_INET", "exposure"),
+]
+
+
+def prove():
+    unnoticed = 0
+    for file, old, new, said in FAULTS:
+        with tempfile.TemporaryDirectory() as folder:
+            units = Path(folder) / "units"
+            shutil.copytree(UNITS, units)
+            text = (units / file).read_text()
+            (units / file).write_text(text.replace(old, new))
+            told = run(sys.executable, __file__, BUILD, env={**os.environ, "UNITS": str(units)})
+            if old not in text or told.returncode == 0 or said not in told.stdout:
+                unnoticed += 1
+                print(f"units: error: {file}: '{old.strip()}' became '{new.strip()}', and what is said is: {told.stdout.strip()[:300]}")
+    return unnoticed
+
+
 if not shutil.which("systemd-analyze"):
     print("skipped: systemd-analyze is not installed (container/packages.sh check installs it)")
     sys.exit(0)
-for test in (check_variables, check_paths, check_calls, check_reasons, check_scores, check_install):
+if PROVE:
+    sys.exit(bool(prove()))
+for test in (check_variables, check_paths, check_calls, check_reasons, check_always, check_scores, check_ids, check_install):
     test()
 print("\n".join(f"units: error: {w}" for w in wrong) or "units: fine")
 sys.exit(bool(wrong))
