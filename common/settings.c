@@ -207,6 +207,25 @@ static const char *find_environment(const char *name)
     return NULL;
 }
 
+/* Whoever may look at the environment of a process (proc(5)), and every program that it starts,
+ * would see it there as long as the process lives. */
+static void forget_in_environment(const char *name)
+{
+    size_t length = strlen(name);
+
+    for (char **at = environ; at && *at;) {
+        if (strncasecmp(*at, name, length) == 0 && (*at)[length] == '=') {
+            char *value = *at + length + 1, spelt[64];
+
+            snprintf(spelt, sizeof(spelt), "%.*s", (int)length, *at);
+            explicit_bzero(value, strlen(value));
+            unsetenv(spelt);
+        } else {
+            at++;
+        }
+    }
+}
+
 static const struct pair *find_pair(const struct pair *pairs, const char *name)
 {
     while (pairs && strcasecmp(pairs->name, name) != 0)
@@ -342,8 +361,11 @@ void settings_read(const struct setting *settings, size_t count, const char *fil
         const char *text;
 
         if (find_value(&settings[i], pairs, &text, &error) == 0 &&
-            set(&settings[i], text, member, &error) == 0)
+            set(&settings[i], text, member, &error) == 0) {
+            if (settings[i].type == SETTING_SECRET)
+                forget_in_environment(settings[i].variable);
             continue;
+        }
         refusal_add(refusals, "%s", error.message);
         /* What depends on it is looked at as well. */
         set(&settings[i], settings[i].fallback, member, &error);

@@ -6,7 +6,8 @@
  * Names are case-insensitive. A `.env` file is read too (KEY=value lines, # comments, optional
  * quotes, optional `export `); the environment wins. With systemd's LoadCredential a file named
  * like the setting in lower case under $CREDENTIALS_DIRECTORY wins over both for SECRETs. A file
- * that a secret comes from may be read by its owner alone. An unknown variable is ignored. */
+ * that a secret comes from may be read by its owner alone; one that came from the environment is
+ * removed there, so that it is found once. An unknown variable is ignored. */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
 

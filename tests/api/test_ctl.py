@@ -3,6 +3,7 @@ import json
 import re
 import stat
 import subprocess
+from pathlib import Path
 
 import httpx
 
@@ -74,6 +75,15 @@ def test_secrets_are_for_root_alone(server):
     names = {f.name for f in (server.state / "secrets").iterdir()}
     assert names >= {"OPERATOR_TOKEN", "METRICS_API_KEY", "JWT_SECRET", "ADMIN_API_KEY", "SEALING_KEY", "API_KEY"}
     assert len({(server.state / "secrets" / n).read_text() for n in names}) == len(names)
+
+
+def test_no_secret_stays_in_an_environment(server):
+    secrets = [(server.state / "secrets" / name).read_text() for name in ("OPERATOR_TOKEN", "METRICS_API_KEY")] + ["the-key-of-the-model"]
+    for role in ("server", "worker", "streamer", "runner", "supervisor"):
+        for pid in server.pids(role):
+            text = Path(f"/proc/{pid}/environ").read_text(errors="replace")
+            assert "STATE_DIR=" in text or "SUPERVISOR_STATE=" in text
+            assert not any(secret in text for secret in secrets) and "DATABASE_URL=postgresql" not in text, role
 
 
 def test_the_server_is_nobody_special(server):

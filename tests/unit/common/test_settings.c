@@ -229,9 +229,29 @@ START_TEST(a_credential_wins_for_secrets)
     setenv("UT_SECRET", "from outside", 1);
     ck_assert_int_eq(load(NULL, &options, &err), 0);
     ck_assert_str_eq(options.secret.value, "from outside");
+    setenv("UT_SECRET", "from outside", 1);
     write_file(credential, "from systemd\n", strlen("from systemd\n"));
     ck_assert_int_eq(load(NULL, &options, &err), 0);
     ck_assert_str_eq(options.secret.value, "from systemd");
+}
+END_TEST
+
+START_TEST(a_secret_does_not_stay_in_the_environment)
+{
+    static char first[] = "UT_SECRET=sesame", other[] = "ut_secret=barley";
+    struct options options;
+    struct error err;
+
+    ck_assert_int_eq(putenv(first), 0);
+    ck_assert_int_eq(putenv(other), 0);
+    setenv("UT_TEXT", "stays", 1);
+    ck_assert_int_eq(load(NULL, &options, &err), 0);
+    ck_assert_str_eq(options.secret.value, "sesame");
+    ck_assert_ptr_null(getenv("UT_SECRET"));
+    ck_assert_ptr_null(getenv("ut_secret"));
+    ck_assert_str_eq(getenv("UT_TEXT"), "stays");
+    ck_assert_str_eq(first, "UT_SECRET=");
+    ck_assert_str_eq(other, "ut_secret=");
 }
 END_TEST
 
@@ -328,6 +348,7 @@ int main(void)
     unit_table(tests, a_flag_is_one_of_its_words, flags);
     tcase_add_test(tests, a_number_may_be_any_of_64_bits_where_unbounded);
     tcase_add_test(tests, a_credential_wins_for_secrets);
+    tcase_add_test(tests, a_secret_does_not_stay_in_the_environment);
     tcase_add_test(tests, a_credential_with_a_nul_is_refused_unseen);
     tcase_add_test(tests, a_file_that_can_not_be_read_is_refused);
     tcase_add_test(tests, every_fault_is_told_and_leaves_the_fallback);
