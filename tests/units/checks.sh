@@ -2,7 +2,7 @@
 # What run.sh looks at, in order: `inside` runs a command beside the systemd, `holds` counts. Sourced by run.sh.
 
 boxes=/sandbox.slice/sandbox-boxes.slice/sandbox-boxes.service
-client() { inside python3 /client.py /tmp/key "$@"; }
+client() { inside python3 /client.py /root/key "$@"; }
 exec_in() { [ "$(client exec "$@")" = ok ]; }
 property() { inside systemctl show -P "$2" "$1"; }
 
@@ -10,7 +10,10 @@ property() { inside systemctl show -P "$2" "$1"; }
 sandboxed() {
         inside sh -c 'grep -l "'"$boxes"'/" /proc/[0-9]*/cgroup 2>/dev/null | wc -l'
 }
-sandbox_cgroups() { find /sys/fs/cgroup/*/"$NAME$boxes" -mindepth 2 -type d 2>/dev/null | wc -l; }
+sandbox_cgroups() {
+    local where
+    while read -r where _; do find "$where/$name$boxes" -mindepth 2 -type d 2>/dev/null; done <"$work/hierarchies" | wc -l
+}
 eventually() {
     local tries
     for tries in {1..100}; do
@@ -33,7 +36,7 @@ page() {
 # --- from nothing to a session, as the page tells an operator
 
 holds "systemd is up" inside systemctl is-system-running --wait
-holds "PostgreSQL starts" inside systemctl start postgresql
+holds "PostgreSQL starts" inside systemctl enable -q --now postgresql
 holds "Set up" page "Set up"
 holds "the secrets are for root alone" is 0600 inside sh -c "stat -c 0%a /etc/credstore/* | sort -u"
 holds "Start" page "Start"
@@ -41,7 +44,7 @@ holds "both are active" inside systemctl is-active sandbox-supervisor sandbox-se
 holds "the API answers on the socket that systemd opened" eventually inside curl -sf http://127.0.0.1:8000/api/health
 page "A key" >"$work/key" 2>"$work/output"
 holds "sandboxctl makes a key" grep -q '^ak_' "$work/key"
-inside tee /tmp/key <"$work/key" >/dev/null
+inside tee /root/key <"$work/key" >/dev/null
 box=$(client open 2>"$work/output")
 holds "a session runs" test -n "$box"
 
@@ -109,6 +112,23 @@ holds "no cgroup of a sandbox was left" is 0 sandboxed
 holds "the session is stopped" eventually is stopped client status "$box"
 holds "it starts" client start "$box"
 holds "its workspace was kept" exec_in "$box" '[ "$(cat /workspace/file)" = kept ] && echo ok'
+
+# --- the power goes, and comes back to a machine with cgroups of version 2 alone
+
+holds "a command writes" exec_in "$box" 'echo late >/workspace/late; (sleep 4322 >/dev/null 2>&1 &); echo ok'
+power_off
+boot unified
+holds "systemd is up again" inside systemctl is-system-running --wait
+holds "all came up by themselves" eventually inside systemctl -q is-active sandbox-supervisor.socket sandbox-server.socket sandbox-supervisor sandbox-server sandbox-boxes
+holds "the API answers again" eventually inside curl -sf http://127.0.0.1:8000/api/health
+holds "no sandbox runs" is 0 sandboxed
+holds "the session is known as stopped" eventually is stopped client status "$box"
+holds "it starts after the power went" client start "$box"
+holds "its workspace survived that" exec_in "$box" '[ "$(cat /workspace/file /workspace/late)" = "kept
+late" ] && echo ok'
+holds "it runs beneath sandbox-boxes.service here, too" at_least 1 sandboxed
+holds "the supervisor restarts here, too" inside systemctl restart sandbox-supervisor
+holds "and its sandbox runs on" exec_in "$box" 'echo ok'
 
 # --- what was kept elsewhere comes back, whole
 

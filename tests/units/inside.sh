@@ -3,9 +3,7 @@
 set -euo pipefail
 
 root=$WORK/root
-mkdir -p "$root" "$WORK/layers"
-mount -t tmpfs -o mode=755 none "$WORK/layers"
-mkdir "$WORK/layers/upper" "$WORK/layers/work" "$WORK/layers/state" "$WORK/layers/postgres"
+mkdir -p "$root" "$WORK/layers"/{upper,work,state,postgres} # which a second boot finds as the first one left them
 mount -t overlay -o "lowerdir=/,upperdir=$WORK/layers/upper,workdir=$WORK/layers/work" none "$root"
 
 # Beneath them is what an overlay can't be on, or what is new.
@@ -24,7 +22,7 @@ ln -s /dev/null "$root/dev/console"
 
 # Cgroups as the machine has them, from the new namespace's roots on.
 mount -t tmpfs -o mode=755 none "$root/sys/fs/cgroup"
-if [ "$(wc -l <"$WORK/hierarchies")" = 1 ]; then
+if [ "$LAYOUT" = unified ] || [ "$(wc -l <"$WORK/hierarchies")" = 1 ]; then
     umount "$root/sys/fs/cgroup"
     mount -t cgroup2 none "$root/sys/fs/cgroup"
 else
@@ -37,37 +35,45 @@ fi
 
 # Its own state, on a file system that takes overlays and id-mapped mounts; the programs that were built, and an image.
 state=$root/var/lib/agent-sandbox
-rm -rf "$state" "$root/var/lib/postgresql" "$root/etc/agent-sandbox" "$root/etc/credstore"
-mkdir -p "$state" "$root/var/lib/postgresql" "$root/built"
+if [ ! -e "$WORK/made" ]; then
+    rm -rf "$state" "$root/var/lib/postgresql" "$root/etc/agent-sandbox" "$root/etc/credstore"
+    mkdir -p "$state" "$root/var/lib/postgresql" "$root/built"
+fi
 mount --bind "$WORK/layers/state" "$state"
 mount --bind "$WORK/layers/postgres" "$root/var/lib/postgresql"
 mount --bind "$O" "$root/built"
 mkdir -p "$state/images/base"
 mount --bind "$IMAGE" "$state/images/base"
 
-# Units of this machine are not ours to start: of systemd's own, those that make users, folders and the journal.
-cd "$root/lib/systemd/system"
-rm -rf "$root"/etc/systemd/system/* "$root"/lib/systemd/system-generators/* "$root"/etc/systemd/system-generators ./*.wants "$root/etc/fstab"
-mkdir -p sysinit.target.wants sockets.target.wants
-for unit in systemd-journald.service systemd-tmpfiles-setup.service systemd-sysusers.service; do ln -s "../$unit" sysinit.target.wants/; done
-for unit in systemd-journald.socket systemd-journald-dev-log.socket; do ln -s "../$unit" sockets.target.wants/; done
-# Ours alone, so that nothing of the machine's is made or removed.
-find "$root/usr/lib/tmpfiles.d" "$root/etc/tmpfiles.d" "$root/usr/lib/sysusers.d" "$root/etc/sysctl.d" -type f -delete 2>/dev/null || true
-sed -i '/^sandbox-server:/d' "$root/etc/passwd" "$root/etc/group" "$root/etc/shadow" "$root/etc/gshadow" 2>/dev/null || true
+make_system() {
+    # Units of this machine are not ours to start: of systemd's own, those that make users, folders and the journal.
+    cd "$root/lib/systemd/system"
+    rm -rf "$root"/etc/systemd/system/* "$root"/lib/systemd/system-generators/* "$root"/etc/systemd/system-generators ./*.wants "$root/etc/fstab"
+    mkdir -p sysinit.target.wants sockets.target.wants
+    for unit in systemd-journald.service systemd-tmpfiles-setup.service systemd-sysusers.service; do ln -s "../$unit" sysinit.target.wants/; done
+    for unit in systemd-journald.socket systemd-journald-dev-log.socket; do ln -s "../$unit" sockets.target.wants/; done
+    # Ours alone, so that nothing of the machine's is made or removed.
+    find "$root/usr/lib/tmpfiles.d" "$root/etc/tmpfiles.d" "$root/usr/lib/sysusers.d" "$root/etc/sysctl.d" -type f -delete 2>/dev/null || true
+    sed -i '/^sandbox-server:/d' "$root/etc/passwd" "$root/etc/group" "$root/etc/shadow" "$root/etc/gshadow" 2>/dev/null || true
 
-make --no-print-directory -C "$TOP" install O="$O" DESTDIR="$root" >/dev/null
-cp "$TOP/tests/units/client.py" "$root/client.py"
-cp "$TOP"/tests/units/postgresql.service "$root/etc/systemd/system/"
-cat >"$root/etc/systemd/system/default.target" <<'END'
+    make --no-print-directory -C "$TOP" install O="$O" DESTDIR="$root" >/dev/null
+    cp "$TOP/tests/units/client.py" "$root/client.py"
+    cp "$TOP"/tests/units/postgresql.service "$root/etc/systemd/system/"
+    cat >"$root/etc/systemd/system/default.target" <<'END'
 [Unit]
 Description=What the test starts
-Requires=basic.target
+Requires=basic.target multi-user.target
 After=basic.target
 AllowIsolate=yes
 END
-# Ids that no other supervisor of this machine has; the page's cp leaves the file as it is.
-mkdir -p "$root/etc/agent-sandbox"
-{ cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\n'; } >"$root/etc/agent-sandbox/supervisor.env"
+    # Ids that no other supervisor of this machine has; the page's cp leaves the file as it is.
+    mkdir -p "$root/etc/agent-sandbox"
+    { cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\n'; } >"$root/etc/agent-sandbox/supervisor.env"
+}
+[ -e "$WORK/made" ] || make_system
+touch "$WORK/made"
+# Where version 1 has the controllers, version 2 has none.
+if [ "$LAYOUT" = unified ] && [ "$(wc -l <"$WORK/hierarchies")" != 1 ]; then echo CGROUPS_REQUIRED=0 >>"$root/etc/agent-sandbox/supervisor.env"; fi
 
 ip link set lo up
 cd "$root"

@@ -22,7 +22,7 @@ grep -qw overlay /proc/filesystems || skip "this kernel has no overlayfs"
 
 name=units-test-$$
 work=$(mktemp -d "/dev/shm/$name.XXXXXX") || skip "no folder under /dev/shm"
-failed=0 passed=0 outer=''
+failed=0 passed=0 outer='' one=''
 
 # Every hierarchy of cgroups that is mounted here, one a line: where, and how to mount it.
 hierarchies() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2, $3, $4 }' /proc/self/mounts; }
@@ -30,6 +30,31 @@ hierarchies() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2, $3, $4 }' /pr
 # Nothing of it stays: its PID 1 takes all its processes along, and its mounts go with its namespace.
 clean() {
     [ -z "$outer" ] || kill -KILL "$outer" 2>/dev/null
+    remove_cgroups
+    rm -rf --one-file-system -- "$work"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM
+
+hierarchies >"$work/hierarchies"
+[ -s "$work/hierarchies" ] || skip "no cgroups are mounted"
+
+# --- PID 1 ---------------------------------------------------------------------------------------------------------------
+
+export O=$build IMAGE=$image WORK=$work TOP=$top
+
+make_cgroups() {
+    local where file
+    while read -r where _; do
+        mkdir "$where/$name" 2>/dev/null || skip "no cgroup can be made in $where"
+        # Version 1 lets nobody into a set without processors and memory.
+        for file in cpuset.cpus cpuset.mems; do
+            [ ! -e "$where/$file" ] || cat "$where/$file" >"$where/$name/$file"
+        done
+    done <"$work/hierarchies"
+}
+
+remove_cgroups() {
     local where tries
     while read -r where _; do
         for tries in {1..100}; do
@@ -38,42 +63,37 @@ clean() {
             [ "$tries" -lt 50 ] || sleep 0.1
         done
     done < <(hierarchies)
-    rm -rf --one-file-system -- "$work"
 }
-trap clean EXIT
-trap 'exit 1' INT TERM
 
-while read -r where _; do
-    mkdir "$where/$name" 2>/dev/null || skip "no cgroup can be made in $where"
-    # Version 1 lets nobody into a set without processors and memory.
-    for file in cpuset.cpus cpuset.mems; do
-        [ ! -e "$where/$file" ] || cat "$where/$file" >"$where/$name/$file"
+# Start a systemd, with cgroups as this machine has them (host) or version 2 alone (unified).
+boot() {
+    local tries
+    make_cgroups
+    (
+        while read -r where _; do
+            echo "$BASHPID" >"$where/$name/cgroup.procs" || exit 1
+        done <"$work/hierarchies"
+        LAYOUT=$1 exec unshare --fork --kill-child --pid --mount --net --ipc --uts --cgroup --propagation private -- "$here/inside.sh"
+    ) >"$work/console" 2>&1 &
+    outer=$!
+    disown "$outer" # whose end by SIGKILL bash would tell
+    for ((tries = 0; tries < 200; tries++)); do
+        one=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null)
+        one=${one%% *}
+        [ -z "$one" ] || [ "$(cat "/proc/$one/comm" 2>/dev/null)" != systemd ] || [ ! -S "/proc/$one/root/run/systemd/private" ] || return 0
+        kill -0 "$outer" 2>/dev/null || { tail -n 20 "$work/console"; skip "no systemd starts in namespaces here; its output is above"; }
+        sleep 0.1
     done
-done < <(hierarchies)
-hierarchies >"$work/hierarchies"
-[ -s "$work/hierarchies" ] || skip "no cgroups are mounted"
+    tail -n 40 "$work/console"
+    skip "the systemd in namespaces does not come up"
+}
 
-# --- PID 1 ---------------------------------------------------------------------------------------------------------------
-
-export O=$build IMAGE=$image WORK=$work TOP=$top NAME=$name
-(
-    while read -r where _; do
-        echo "$BASHPID" >"$where/$name/cgroup.procs" || exit 1
-    done <"$work/hierarchies"
-    exec unshare --fork --kill-child --pid --mount --net --ipc --uts --cgroup --propagation private -- "$here/inside.sh"
-) >"$work/console" 2>&1 &
-outer=$!
-disown "$outer" # whose end by SIGKILL bash would tell
-
-one=''
-for ((tries = 0; tries < 200; tries++)); do
-    one=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null)
-    one=${one%% *}
-    [ -z "$one" ] || [ "$(cat "/proc/$one/comm" 2>/dev/null)" != systemd ] || [ ! -S "/proc/$one/root/run/systemd/private" ] || break
-    kill -0 "$outer" 2>/dev/null || { tail -n 20 "$work/console"; skip "no systemd starts in namespaces here; its output is above"; }
-    sleep 0.1
-done
-[ -S "/proc/$one/root/run/systemd/private" ] || { tail -n 40 "$work/console"; skip "the systemd in namespaces does not come up"; }
+# As a power switch does: everything at once, with nobody told.
+power_off() {
+    kill -KILL "$outer"
+    while kill -0 "$outer" 2>/dev/null; do sleep 0.05; done
+    remove_cgroups
+}
 
 inside() { nsenter --target "$one" --all env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin O=/built "$@"; }
 
@@ -91,6 +111,7 @@ holds() { # a sentence, and a command that succeeds
     fi
 }
 
+boot host
 # shellcheck source=tests/units/checks.sh
 . "$here/checks.sh"
 
