@@ -138,6 +138,21 @@ def check_ids():
     check(line and (int(line[1]), int(line[2])) == wanted, f"supervisor.env.example: the line for /etc/subuid is not root:{wanted[0]}:{wanted[1]}")
 
 
+def check_host():
+    """The advice for the host is what the doctor looks for, and what the page for operators names."""
+    doctor = (TOP / "server/doctor.c").read_text()
+    page = (TOP / "container/systemd/README.md").read_text()
+    bounds = {name.replace("/", "."): (int(least), int(most)) for name, least, most in re.findall(r'\{"([a-z_/]+)",\s*(\d), (\d)\}', doctor)}
+    advised = {name: int(value) for name, value in re.findall(r"^-([a-z_.]+) = (\d)$", (UNITS / "agent-sandbox.sysctl.conf").read_text(), re.M)}
+    check(len(advised) > 8 and advised.keys() == bounds.keys(), f"agent-sandbox.sysctl.conf and the doctor differ: {sorted(advised.keys() ^ bounds.keys())}")
+    for name in advised.keys() & bounds.keys():
+        check(bounds[name][0] <= advised[name] <= bounds[name][1], f"agent-sandbox.sysctl.conf: the doctor would complain of {name}={advised[name]}")
+        check(f"`{name}={advised[name]}`" in page or name.startswith("fs.protected_"), f"container/systemd/README.md lacks {name}={advised[name]}")
+    risky = set("".join(re.findall(r'"([a-z0-9_ ]+)"', re.search(r"risky\[\] =(.*?);", doctor, re.S)[1])).split())
+    listed = set(re.findall(r"^blacklist (\S+)$", (UNITS / "agent-sandbox.modprobe.conf").read_text(), re.M))
+    check(len(listed) > 8 and risky == listed, f"agent-sandbox.modprobe.conf and the doctor differ: {sorted(risky ^ listed)}")
+
+
 def check_install():
     """As make install leaves them, where every program that they name is."""
     if "UNITS" in os.environ:
@@ -200,6 +215,8 @@ FAULTS = [
     ("sandbox-supervisor.service", "/sandbox-boxes.slice/sandbox-boxes.service\nEnv", "/sandbox-boxes.service\nEnv", "CGROUP_PARENT is not the place"),
     ("supervisor.env.example", "#ID_BASE", "#IDBASE", "does not read IDBASE"),
     ("supervisor.env.example", "131137536", "131072000", "the line for /etc/subuid"),
+    ("agent-sandbox.sysctl.conf", "io_uring_disabled = 2", "io_uring_disabled = 0", "the doctor would complain of kernel.io_uring_disabled=0"),
+    ("agent-sandbox.modprobe.conf", "blacklist rxrpc", "blacklist rxrcp", "the doctor differ: ['rxrcp', 'rxrpc']"),
     ("sandbox-boxes.service", "PrivateNetwork=yes", "PrivateNetwork=no\nUser=root\nRestrictAddressFamilies=AF_INET", "exposure"),
 ]
 
@@ -224,7 +241,7 @@ if not shutil.which("systemd-analyze"):
     sys.exit(0)
 if PROVE:
     sys.exit(bool(prove()))
-for test in (check_variables, check_paths, check_calls, check_reasons, check_always, check_scores, check_ids, check_install):
+for test in (check_variables, check_paths, check_calls, check_reasons, check_always, check_scores, check_ids, check_host, check_install):
     test()
 print("\n".join(f"units: error: {w}" for w in wrong) or "units: fine")
 sys.exit(bool(wrong))
