@@ -84,6 +84,12 @@ inside systemctl kill -s KILL --kill-who=main sandbox-supervisor
 holds "a killed supervisor is started again" eventually is active property sandbox-supervisor ActiveState
 holds "by systemd" eventually is 1 property sandbox-supervisor NRestarts
 holds "the sandbox ran on after that" eventually same
+inside systemctl kill -s KILL --kill-who=main sandbox-boxes
+holds "without its process the place of the sandboxes is still there" is active property sandbox-boxes ActiveState
+holds "and the sandbox runs on" eventually same
+second=$(client open 2>"$work/output")
+holds "another one can be started there" exec_in "$second" 'echo ok'
+holds "and be removed" client delete "$second"
 holds "the server reloads" inside systemctl reload sandbox-server
 holds "the session is there after a reload" eventually same
 
