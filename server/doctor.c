@@ -375,6 +375,48 @@ static enum doctor_finding check_mkfs(const struct doctor *doctor, struct doctor
     return is_program(doctor, "mkfs.ext4") ? DOCTOR_GOOD : DOCTOR_ADVICE;
 }
 
+/* Options of the mount that a folder is on. */
+static void mount_options(const struct doctor *doctor, const char *folder, char options[1024])
+{
+    char path[PATH_MAX], line[4096], target[1024], found[1024];
+    size_t longest = 0;
+
+    path_under(doctor, path, "/proc/self/mounts");
+    auto_fclose FILE *mounts = fopen(path, "re");
+    options[0] = '\0';
+    while (mounts && fgets(line, sizeof(line), mounts)) {
+        size_t length;
+
+        if (sscanf(line, "%*s %1023s %*s %1023s", target, found) != 2)
+            continue;
+        length = strcmp(target, "/") == 0 ? 0 : strlen(target);
+        if (length >= longest && strncmp(folder, target, length) == 0 &&
+            (folder[length] == '/' || folder[length] == '\0')) {
+            longest = length;
+            snprintf(options, 1024, "%s", found);
+        }
+    }
+}
+
+/* What could bound the size of a workspace, the best first. */
+static enum doctor_finding check_sizes(const struct doctor *doctor, struct doctor_row *row)
+{
+    char folder[PATH_MAX], options[1024];
+    struct statfs status = {0};
+
+    find_folder(doctor, folder);
+    mount_options(doctor, doctor->state, options);
+    if (statfs(folder, &status) == 0 && status.f_type == TMPFS_MAGIC)
+        return tell(row, DOCTOR_GOOD, "tmpfs, which is gone with a reboot");
+    if (has_word(options, "prjquota") || has_word(options, "pquota"))
+        return tell(row, DOCTOR_GOOD, "project quotas");
+    if (status.f_type == BTRFS_SUPER_MAGIC)
+        return tell(row, DOCTOR_GOOD, "quota groups of btrfs");
+    if (has_loop(doctor) && is_program(doctor, "mkfs.ext4"))
+        return tell(row, DOCTOR_GOOD, "an ext4 image in a loop device each");
+    return tell(row, DOCTOR_ADVICE, "nothing here can bound the size of a workspace");
+}
+
 /* --- the network of sandboxes ------------------------------------------------------------------
  */
 
@@ -645,6 +687,8 @@ static const struct check {
        "nosuid,nodev"},
       {"loop devices", check_loop, "for sizes of workspaces: modprobe loop"},
       {"mkfs.ext4", check_mkfs, "for sizes of workspaces: apt-get install e2fsprogs"},
+      {"sizes of workspaces", check_sizes,
+       "modprobe loop and apt-get install e2fsprogs, or SUPERVISOR_STATE on xfs with prjquota"},
       {"veth", check_veth, "for sandboxes with a network: a kernel with CONFIG_VETH"},
       {"nftables", check_nft,
        "for sandboxes with a network: apt-get install nftables, a kernel with CONFIG_NF_TABLES"},

@@ -90,6 +90,11 @@ static const struct {
     {"loop devices", "/none", "", DOCTOR_ADVICE, "/dev/loop-control"},
     {"mkfs.ext4", "/none", "", DOCTOR_ADVICE, ""},
     {"mkfs.ext4", "/sbin/mkfs.ext4", "", DOCTOR_GOOD, ""},
+    {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\n", DOCTOR_GOOD, "project quotas"},
+    {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\nx /state ext4 rw 0 0\n",
+     DOCTOR_ADVICE, "nothing here can bound"},
+    {"sizes of workspaces", MOUNTS, "x / ext4 rw 0 0\nx /stat xfs rw,pquota 0 0\n", DOCTOR_ADVICE,
+     "nothing here can bound"},
     {"nftables", "/none", "", DOCTOR_ADVICE, "nft is not installed"},
     {"nftables", "/usr/sbin/nft", "", DOCTOR_GOOD, ""},
     {"image builder", "/none", "", DOCTOR_ADVICE, ""},
@@ -141,6 +146,18 @@ START_TEST(controllers_count_where_they_can_be_written_to)
     ck_assert_int_eq(look(&doctor, "cgroup controllers").finding, DOCTOR_GOOD);
     put("/two/cgroup.controllers", "cpuset io pids\n", 0644);
     ck_assert_str_eq(look(&doctor, "cgroup controllers").detail, "no cpu that can be written to");
+}
+END_TEST
+
+START_TEST(a_workspace_can_be_an_image)
+{
+    const struct doctor doctor = made_up();
+
+    put("/dev/loop-control", "", 0600);
+    ck_assert_int_eq(look(&doctor, "sizes of workspaces").finding, DOCTOR_ADVICE);
+    put("/usr/sbin/mkfs.ext4", "", 0755);
+    ck_assert_str_eq(look(&doctor, "sizes of workspaces").detail,
+                     "an ext4 image in a loop device each");
 }
 END_TEST
 
@@ -214,6 +231,7 @@ int main(void)
     tcase_add_checked_fixture(tests, make_root, remove_root);
     unit_table(tests, a_row_says_what_it_found, cases);
     tcase_add_test(tests, controllers_count_where_they_can_be_written_to);
+    tcase_add_test(tests, a_workspace_can_be_an_image);
     tcase_add_test(tests, a_socket_for_everybody_is_a_fault);
     tcase_add_test(tests, a_database_that_does_not_answer_is_a_fault);
     tcase_add_test(tests, all_rows_are_printed);
