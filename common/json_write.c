@@ -109,11 +109,11 @@ static const void *content(const struct field *field, const void *value)
 {
     const void *member = (const char *)value + field->offset;
 
-    if (field->type == FIELD_JSON)
-        return *(const char *const *)member &&
-                       **(const char *const *)member /* NOLINT: no member is NULL */
-                   ? *(const void *const *)member
-                   : NULL;
+    if (field->type == FIELD_JSON) {
+        const char *text = *(const char *const *)member; /* NOLINT: no member is NULL */
+
+        return text && *text ? text : NULL;
+    }
     if (field->indirect || field->type == FIELD_TEXT)
         return *(const void *const *)member; /* NOLINT: likewise */
     return member;

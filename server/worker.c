@@ -1,7 +1,6 @@
 /* A worker: the gate and CivetWeb on the inherited socket, and what their threads share. */
 #include "server/worker.h"
 
-
 #include "api/objects.h"
 #include "http/gate.h"
 #include "http/router.h"
