@@ -58,8 +58,10 @@ static const struct setting table[] = {
     PATHS_SETTING(SECRET, database_url, "DATABASE_URL", NULL,
                   "the server's PostgreSQL; needed by key and migrate, tried by doctor"),
     PATHS_SETTING(TEXT, state_dir, "STATE_DIR", "var", "the server's folder"),
-    PATHS_SETTING(TEXT, supervisor_socket, "SUPERVISOR_SOCKET", "",
-                  "the supervisor's socket; empty: STATE_DIR/run/supervisor.sock"),
+    PATHS_SETTING(
+        TEXT, supervisor_socket, "SUPERVISOR_SOCKET", "",
+        "the supervisor's socket; empty: STATE_DIR/run/supervisor.sock, or where there is none "
+        "that of the systemd units"),
     PATHS_SETTING(TEXT, supervisor_state, "SUPERVISOR_STATE", "/var/lib/agent-sandbox/supervisor",
                   "folder of the sandboxes, whose file system doctor tries"),
     PATHS_SETTING(TEXT, images, "IMAGES_DIR", "/var/lib/agent-sandbox/images",
@@ -190,10 +192,12 @@ static void scope_link(struct sandbox_link **link)
 
 static const char *socket_path(struct buffer *path)
 {
+    static const char installed[] = "/run/agent-sandbox/supervisor/supervisor.sock";
+
     if (paths.supervisor_socket[0])
         return paths.supervisor_socket;
     buffer_format(path, "%s/run/supervisor.sock", paths.state_dir);
-    return path->data;
+    return access(path->data, F_OK) < 0 && access(installed, F_OK) == 0 ? installed : path->data;
 }
 
 static int list_sandboxes(struct arena *arena, struct sandbox_entry **entries, size_t *count,

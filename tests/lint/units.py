@@ -76,6 +76,8 @@ def check_paths():
     server = dict(w.split("=", 1) for v in values("sandbox-server.service", "Environment") for w in v.split())
     supervisor = dict(w.split("=", 1) for v in values("sandbox-supervisor.service", "Environment") for w in v.split())
     check(listens == [server["SUPERVISOR_SOCKET"]], "the server's SUPERVISOR_SOCKET is not what the socket unit listens on")
+    check(listens == [supervisor["SUPERVISOR_SOCKET"]], "the supervisor's SUPERVISOR_SOCKET is not what the socket unit listens on")
+    check(f'installed[] = "{listens[0]}"' in (TOP / "server/sandboxctl.c").read_text(), "sandboxctl looks for the supervisor somewhere else")
     check(values("sandbox-server.service", "User") == [supervisor["SERVER_USER"]], "SERVER_USER is not the server's user")
     check(values("sandbox-supervisor.socket", "SocketGroup") == values("sandbox-server.service", "Group"), "the socket has another group")
     parent = supervisor["CGROUP_PARENT"]

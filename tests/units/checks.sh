@@ -73,6 +73,8 @@ holds "the supervisor accepts its settings" accepts sandbox-supervisor root
 # What it says of a machine as the units leave it: nothing that is needed is missing.
 holds "the doctor finds nothing missing" inside sh -c 'env $(systemctl show -P Environment sandbox-supervisor) $(sed "/^#/d" /etc/agent-sandbox/supervisor.env) sandboxctl doctor'
 
+holds "sandboxctl finds the supervisor" inside sh -c 'sandboxctl sandbox list | grep -q running'
+
 # --- who restarts, restarts alone
 
 same() { [ "$(client exec "$box" 'pgrep -x sleep >/dev/null 2>&1 || grep -ls 4321 /proc/[0-9]*/cmdline >/dev/null; cat /workspace/file')" = kept ] && at_least 2 sandboxed; }
