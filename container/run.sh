@@ -99,6 +99,8 @@ take_ids() {
     local slot
     [ -z "${ID_BASE:-}" ] || return 0
     for slot in $(cat "$state/ids" 2>/dev/null) {0..30}; do
+        # The first is the default of a supervisor that systemd starts here (container/systemd).
+        [ "$slot" != 0 ] || [ ! -d /run/agent-sandbox/supervisor ] || continue
         exec 7>"/run/agent-sandbox/ids.$slot"
         if flock -n 7; then
             printf '%s\n' "$slot" >"$state/ids"

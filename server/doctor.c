@@ -298,6 +298,33 @@ static enum doctor_finding check_unified(const struct doctor *doctor, struct doc
                  "cgroup 2, CLONE_INTO_CGROUP, cgroup.kill");
 }
 
+/* Version 1 may have been built, or booted, without a count of swap. */
+static bool counts_no_swap(const char *folder, bool unified, const char *controllers,
+                           const void *data)
+{
+    char path[PATH_MAX + 64];
+
+    (void)data;
+    snprintf(path, sizeof(path), "%s/memory.memsw.limit_in_bytes", folder);
+    return !unified && has_word(controllers, "memory") && access(path, F_OK) < 0;
+}
+
+static enum doctor_finding check_swap(const struct doctor *doctor, struct doctor_row *row)
+{
+    char path[PATH_MAX], line[256];
+    bool swaps;
+
+    path_under(doctor, path, "/proc/swaps");
+    auto_fclose FILE *file = fopen(path, "re");
+    /* A line of titles, and one for each place. */
+    swaps = file && fgets(line, sizeof(line), file) && fgets(line, sizeof(line), file);
+    if (!swaps)
+        return tell(row, DOCTOR_GOOD, "none");
+    if (each_hierarchy(doctor, counts_no_swap, NULL))
+        return tell(row, DOCTOR_ADVICE, "what a sandbox has in swap counts for nobody");
+    return DOCTOR_GOOD;
+}
+
 /* --- where sandboxes are kept ------------------------------------------------------------------
  */
 
@@ -679,6 +706,7 @@ static const struct check {
        "boot"},
       {"cgroup 2", check_unified,
        "mount -t cgroup2 none /sys/fs/cgroup (Linux 5.14 for cgroup.kill)"},
+      {"swap", check_swap, "swapaccount=1 at boot, cgroups of version 2 alone, or swapoff -a"},
       {"core_pattern", check_core_pattern,
        "LimitCORE=1 for the supervisor, or sysctl kernel.core_pattern=core"},
       {"state folder", check_state, "chown root: and chmod 0700 SUPERVISOR_STATE"},

@@ -149,6 +149,21 @@ START_TEST(controllers_count_where_they_can_be_written_to)
 }
 END_TEST
 
+START_TEST(swap_that_is_not_counted_is_told)
+{
+    const struct doctor doctor = made_up();
+
+    put("/proc/swaps", "Filename Type Size\n/dev/x partition 1\n", 0644);
+    put(MOUNTS, "cgroup /memory cgroup rw,memory 0 0\ncgroup2 /two cgroup2 rw 0 0\n", 0644);
+    put("/two/cgroup.controllers", "cpu\n", 0644);
+    ck_assert_int_eq(look(&doctor, "swap").finding, DOCTOR_ADVICE);
+    put("/memory/memory.memsw.limit_in_bytes", "0\n", 0644);
+    ck_assert_int_eq(look(&doctor, "swap").finding, DOCTOR_GOOD);
+    put("/proc/swaps", "Filename Type Size\n", 0644);
+    ck_assert_str_eq(look(&doctor, "swap").detail, "none");
+}
+END_TEST
+
 START_TEST(a_workspace_can_be_an_image)
 {
     const struct doctor doctor = made_up();
@@ -231,6 +246,7 @@ int main(void)
     tcase_add_checked_fixture(tests, make_root, remove_root);
     unit_table(tests, a_row_says_what_it_found, cases);
     tcase_add_test(tests, controllers_count_where_they_can_be_written_to);
+    tcase_add_test(tests, swap_that_is_not_counted_is_told);
     tcase_add_test(tests, a_workspace_can_be_an_image);
     tcase_add_test(tests, a_socket_for_everybody_is_a_fault);
     tcase_add_test(tests, a_database_that_does_not_answer_is_a_fault);
