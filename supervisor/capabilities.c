@@ -2,6 +2,7 @@
 #include "supervisor/capabilities.h"
 
 #include <errno.h>
+#include <linux/securebits.h>
 #include <sys/capability.h>
 #include <sys/prctl.h>
 
@@ -113,9 +114,17 @@ int capabilities_keep_main(struct error *err)
     return 0;
 }
 
+/* What uid 0 means can't be changed inside, and no capability outlasts a change of id and an exec.
+ * KEEP_CAPS stays free: daemons that drop root set it, and an exec clears it. */
 int capabilities_drop(struct containment *containment, struct error *err)
 {
+    static const unsigned long bits = SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                                      SECBIT_NO_CAP_AMBIENT_RAISE |
+                                      SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+
     (void)containment;
+    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "securebits");
     return keep(inside, COUNT(inside), err);
 }
 

@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +232,10 @@ static void run_command(char **texts, uint32_t argc, const int *fds, int go)
 {
     char *arguments[INIT_TEXTS_MAX + 1], *environment[INIT_TEXTS_MAX + 1];
     char byte, where[4096];
+    /* struct open_how, which musl does not have; RESOLVE_NO_MAGICLINKS is 2. */
+    struct {
+        uint64_t flags, mode, resolve;
+    } place = {O_PATH | O_DIRECTORY | O_CLOEXEC, 0, 2};
     sigset_t none;
 
     memcpy(arguments, texts + 1, argc * sizeof(*texts));
@@ -254,8 +259,10 @@ static void run_command(char **texts, uint32_t argc, const int *fds, int go)
     write_score();
     setpriority(PRIO_PROCESS, 0, 0);
     syscall(SYS_close_range, 3, ~0U, 0);
-    /* A directory that lies outside (reached by a descriptor, say) has no path. */
-    if (chdir(texts[0]) < 0 || !getcwd(where, sizeof(where)) || where[0] != '/')
+    /* Never through the descriptor of another process; and a directory that lies outside has no
+     * path. */
+    int directory = (int)syscall(SYS_openat2, AT_FDCWD, texts[0], &place, sizeof(place));
+    if (directory < 0 || fchdir(directory) < 0 || !getcwd(where, sizeof(where)) || where[0] != '/')
         fail_command(texts[0], 126);
     environ = environment;
     execvpe(arguments[0], arguments, environment);

@@ -77,12 +77,10 @@ static const struct narrowing narrowings[] = {
     {SCMP_SYS(mknodat), 2, S_IFMT, S_IFBLK, EPERM},
 };
 
-static const uint64_t personalities[] = {0, 8 /* LINUX32 */, 0x20000 /* UNAME26 */, 0x20008,
-                                         0xffffffff /* query */};
-
-/* A set of values of one argument of socket(2), and what the others are answered. `bits` covers the
+/* A set of values of one argument of a call, and what the others are answered. `bits` covers the
  * set. */
-struct socket_set {
+struct value_set {
+    int call;
     unsigned argument;
     unsigned bits;
     bool exact; /* values beyond `bits` are refused too; else only the low bits count */
@@ -92,14 +90,29 @@ struct socket_set {
 };
 
 /* The errors are the ones on which Go, libnl and ping fall back. */
-static const struct socket_set families = {
-    0, 6, true, EAFNOSUPPORT, {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}, 4};
-static const struct socket_set inet_types = {1, 4, false, EPERM, {SOCK_STREAM, SOCK_DGRAM}, 2};
-static const struct socket_set inet_protocols = {
-    2, 6, true, EPROTONOSUPPORT, {0, PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP, PROTOCOL_ICMPV6},
+static const struct value_set families = {
+    SCMP_SYS(socket), 0, 6, true, EAFNOSUPPORT, {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}, 4};
+static const struct value_set inet_types = {SCMP_SYS(socket),          1, 4, false, EPERM,
+                                            {SOCK_STREAM, SOCK_DGRAM}, 2};
+static const struct value_set inet_protocols = {
+    SCMP_SYS(socket),
+    2,
+    6,
+    true,
+    EPROTONOSUPPORT,
+    {0, PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP, PROTOCOL_ICMPV6},
     5};
-static const struct socket_set netlink_protocols = {2, 6, true, EPROTONOSUPPORT, {0 /* ROUTE */},
-                                                    1};
+static const struct value_set netlink_protocols = {SCMP_SYS(socket), 2, 6, true, EPROTONOSUPPORT,
+                                                   {0 /* ROUTE */},  1};
+/* Others change how memory is laid out and mapped (ADDR_NO_RANDOMIZE, MMAP_PAGE_ZERO). */
+static const struct value_set personalities = {
+    SCMP_SYS(personality),
+    0,
+    32,
+    false,
+    EPERM,
+    {0, 8 /* LINUX32 */, 0x20000 /* UNAME26 */, 0x20008, LOW32 /* query */},
+    5};
 
 static int failed(struct error *err, int code, const char *what)
 {
@@ -107,9 +120,9 @@ static int failed(struct error *err, int code, const char *what)
     return error_set_errno(err, ERR_INTERNAL, "seccomp: %s", what);
 }
 
-/* Refuse socket(2) where `argument` is one of the 2^k values from `low` on that the set does not
+/* Refuse the call where `argument` is one of the 2^k values from `low` on that the set does not
  * have: an allow-list within libseccomp's means, which has no "not one of". `family` 0: any. */
-static int refuse_range(scmp_filter_ctx context, const struct socket_set *set, uint64_t family,
+static int refuse_range(scmp_filter_ctx context, const struct value_set *set, uint64_t family,
                         uint64_t low, unsigned k)
 {
     uint64_t size = UINT64_C(1) << k, within = (UINT64_C(1) << set->bits) - 1;
@@ -126,13 +139,13 @@ static int refuse_range(scmp_filter_ctx context, const struct socket_set *set, u
     if (inside == size)
         return 0;
     if (inside == 0)
-        return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error),
-                                      SCMP_SYS(socket), family ? 2 : 1, compare);
+        return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), set->call,
+                                      family ? 2 : 1, compare);
     code = refuse_range(context, set, family, low, k - 1);
     return code < 0 ? code : refuse_range(context, set, family, low + size / 2, k - 1);
 }
 
-static int refuse_outside(scmp_filter_ctx context, const struct socket_set *set, uint64_t family)
+static int refuse_outside(scmp_filter_ctx context, const struct value_set *set, uint64_t family)
 {
     struct scmp_arg_cmp above[2] = {
         SCMP_CMP64(set->argument, SCMP_CMP_GT, (UINT64_C(1) << set->bits) - 1),
@@ -142,7 +155,7 @@ static int refuse_outside(scmp_filter_ctx context, const struct socket_set *set,
 
     if (code < 0 || !set->exact)
         return code;
-    return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), SCMP_SYS(socket),
+    return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), set->call,
                                   family ? 2 : 1, above);
 }
 
@@ -166,9 +179,6 @@ static int add_allowed(scmp_filter_ctx context)
 
         code = number < 0 ? -EINVAL : seccomp_rule_add(context, calls[i].action, number, 0);
     }
-    for (size_t i = 0; i < COUNT(personalities) && code == 0; i++)
-        code = seccomp_rule_add(context, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1,
-                                SCMP_A0_64(SCMP_CMP_MASKED_EQ, LOW32, personalities[i]));
     return code;
 }
 
@@ -187,6 +197,8 @@ static int add_refused(scmp_filter_ctx context)
     if (code == 0)
         code = seccomp_rule_add(context, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1,
                                 SCMP_A0_64(SCMP_CMP_NE, AF_UNIX));
+    if (code == 0)
+        code = refuse_outside(context, &personalities, 0);
     if (code == 0)
         code = refuse_outside(context, &families, 0);
     for (uint64_t family = AF_INET; family <= AF_INET6 && code == 0; family += AF_INET6 - AF_INET) {

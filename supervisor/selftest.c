@@ -28,7 +28,12 @@
 #include "supervisor/sandbox.h"
 #include "supervisor/spawn.h"
 
-enum { PATIENCE_MS = (SPAWN_SECONDS + 1) * 1000, CAP_SYS_ADMIN_NUMBER = 21, HIGH_BIT = 32 };
+enum {
+    PATIENCE_MS = (SPAWN_SECONDS + 1) * 1000,
+    CAP_CHOWN_NUMBER = 0,
+    CAP_SYS_ADMIN_NUMBER = 21,
+    HIGH_BIT = 32
+};
 
 #define NAME "selftest" /* no sandbox is called so: what is left of it is swept as a stray */
 
@@ -120,15 +125,50 @@ static bool is_alone(void)
 static bool has_lost_capabilities(void)
 {
     return prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN_NUMBER) == 0 &&
-           prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 && sethostname("x", 1) < 0;
+           prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 && sethostname("x", 1) < 0 &&
+           prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0 &&
+           prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_CHOWN_NUMBER, 0, 0) < 0;
 }
 
-/* 0 where raise_core_limit found no handler. */
+static bool refuses_personalities(void)
+{
+    static const unsigned long others[] = {0x40000 /* ADDR_NO_RANDOMIZE */,
+                                           0x100000 /* PAGE_ZERO */, 0x20009, 0xfffffffe,
+                                           (1UL << HIGH_BIT) | 0x40000};
+
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (syscall(SYS_personality, others[i]) >= 0 || errno != EPERM)
+            return false;
+    return syscall(SYS_personality, 0xffffffffUL) >= 0;
+}
+
+/* Libraries fall back on ENOSYS alone. */
+static bool refuses_unknown_calls(void)
+{
+    return syscall(0x3fffffff) < 0 && errno == ENOSYS && syscall(SYS_io_uring_setup, 1, NULL) < 0 &&
+           errno == ENOSYS;
+}
+
 static bool has_limits(void)
 {
-    struct rlimit core;
+    static const struct {
+        int resource;
+        rlim_t most;
+    } limits[] = {
+        {RLIMIT_CORE, 1}, /* 0 where raise_core_limit found no handler */
+        {RLIMIT_NOFILE, 16384},    {RLIMIT_MEMLOCK, 8 << 20}, {RLIMIT_MSGQUEUE, 819200},
+        {RLIMIT_SIGPENDING, 4096}, {RLIMIT_RTPRIO, 0},        {RLIMIT_NICE, 0},
+        {RLIMIT_NPROC, 4096},
+    };
 
-    return getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_max <= 1;
+    for (size_t i = 0; i < COUNT(limits); i++) {
+        struct rlimit now;
+
+        if (getrlimit((__rlimit_resource_t)limits[i].resource, &now) < 0 ||
+            now.rlim_max > limits[i].most || now.rlim_cur > now.rlim_max)
+            return false;
+    }
+    return true;
 }
 
 static const struct {
@@ -144,6 +184,8 @@ static const struct {
     {"terminal injection", refuses_injection},
     {"kernel calls", refuses_kernel_calls},
     {"the host's files and processes", is_alone},
+    {"personalities", refuses_personalities},
+    {"unknown calls", refuses_unknown_calls},
     {"capabilities", has_lost_capabilities},
     {"limits", has_limits},
 };

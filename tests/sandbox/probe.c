@@ -519,6 +519,22 @@ static int takes_all(void)
     return take(1000, true);
 }
 
+/* Not a check: how many domains more can be stacked. */
+static int landlock_layers_left(void)
+{
+    uint64_t files = 1 << 10 /* MAKE_FIFO */;
+    int count = 0;
+
+    for (;;) {
+        int ruleset = (int)syscall(SYS_landlock_create_ruleset, &files, sizeof(files), 0);
+
+        if (ruleset < 0 || syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+            return printf("%d\n", count) < 0;
+        close(ruleset);
+        count++;
+    }
+}
+
 static const struct {
     const char *name;
     int (*run)(void);
@@ -561,6 +577,8 @@ int main(int argc, char **argv)
     /* Not a check: to be ended by others. */
     while (argc > 1 && strcmp(argv[1], "crowd") == 0)
         fork();
+    if (argc > 1 && strcmp(argv[1], "landlock.layers_left") == 0)
+        return landlock_layers_left();
     for (size_t i = 0; argc > 1 && i < sizeof(checks) / sizeof(*checks); i++) {
         if (strcmp(argv[1], checks[i].name) == 0) {
             int wrong = checks[i].run();
