@@ -187,6 +187,9 @@ $(O)/tests/sandbox/probe: tests/sandbox/probe.c
 LOAD = $(O)/tests/load/bare_civetweb $(O)/tests/load/followers
 $(LOAD): $(O)/tests/load/%: $(O)/tests/load/%.o
 	$(LINK) $^ -lcivetweb
+SANDBOX_BENCH = $(O)/tests/load/sandbox_bench
+$(SANDBOX_BENCH): $(O)/tests/load/sandbox_bench.o $(O)/server/run/sandbox.o $(COMMON_A)
+	$(LINK) $^
 
 # Test programs read queries.def and their own fixtures; the scripts know where things were built.
 $(UNIT:%=%.o) $(SANDBOX:%=%.o): $(O)/sql/queries.def $(O)/sql/migrations.def
@@ -217,7 +220,7 @@ api: $(PROGRAMS) ## tests of the real programs through their API; ARGS goes to p
 .PHONY: bench
 bench: ## how fast it is, beside what it is built on
 	@container/packages.sh run check bench
-	@+$(MAKE) --no-print-directory -j$(JOBS) $(PROGRAMS) $(LOAD)
+	@+$(MAKE) --no-print-directory -j$(JOBS) $(PROGRAMS) $(LOAD) $(SANDBOX_BENCH)
 	@tests/run.sh bench
 
 .PHONY: memcheck coverage
