@@ -33,6 +33,7 @@ static const struct field exec_fields[] = {
     {TEXTS(exec, environment), .max = 1024},
     {TEXT(exec, directory), .min = 1, .max = 4095},
     {NUMBER(exec, timeout_ms), .min = 1, .max = 3600 * 1000},
+    {NUMBER(exec, uid), .max = 65533},
 };
 SCHEMA(exec);
 

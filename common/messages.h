@@ -54,6 +54,7 @@ struct exec {
     struct texts environment; /* "NAME=value"; nothing else is added */
     const char *directory;    /* absolute, inside */
     int64_t timeout_ms;       /* then the whole tree is killed */
+    int64_t uid;              /* and gid, inside; capabilities go with 0 only */
 };
 
 struct exec_result {

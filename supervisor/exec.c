@@ -329,6 +329,7 @@ static int build_packet(const struct exec *body, struct command *command, struct
         .envc = (uint32_t)body->environment.count,
         .id = command->id,
         .timeout_ms = body->timeout_ms,
+        .uid = (uint32_t)body->uid,
     };
     struct buffer *packet = &command->packet;
 

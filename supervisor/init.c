@@ -47,7 +47,8 @@ struct exec {
     bool sent;         /* its end, on this connection */
     bool command_done; /* reaped, `status` is set */
     uint64_t id;
-    pid_t monitor; /* 0: it is gone, init looks after the command itself */
+    pid_t monitor; /* until it is reaped, also when FREE; 0 while RUNNING: init looks after the
+                      command itself */
     pid_t command; /* 0: not announced yet */
     int abort_fd;  /* the monitor ends the tree when this is closed; -1 */
     uint32_t flags;
@@ -57,9 +58,14 @@ struct exec {
     int64_t duration_ms;
 };
 
+/* What init hears of a command: from the command itself before it runs anything, then from its
+ * monitor. */
 struct announcement {
     uint64_t id;
-    int64_t pid;
+    int32_t pid;
+    int32_t ended; /* then `status` is how, as of waitpid(2) */
+    int32_t status;
+    int32_t unused;
 };
 
 struct process {
@@ -222,35 +228,45 @@ static void write_score(void)
     }
 }
 
-static void fail_command(const char *what, int code)
+static _Noreturn void fail_command(const char *what, int code)
 {
     dprintf(2, "%s: %s\n", what, strerror(errno));
     _exit(code);
 }
 
-static void run_command(char **texts, uint32_t argc, const int *fds, int go)
+static bool announce(const struct announcement *announcement)
 {
+    return write(announcements[1], announcement, sizeof(*announcement)) == sizeof(*announcement);
+}
+
+/* It shares its monitor's memory until the exec (vfork(2)), which is most of what a fork costs: so
+ * it changes nothing that the monitor reads. No signal has a handler here. */
+static _Noreturn void run_command(const struct exec *exec, char **texts, const int *fds,
+                                  pid_t parent)
+{
+    const struct init_request *request = &packet.request;
+    struct announcement announcement = {.id = exec->id, .pid = getpid()};
     char *arguments[INIT_TEXTS_MAX + 1], *environment[INIT_TEXTS_MAX + 1];
-    char byte, where[4096];
+    char where[4096];
     /* struct open_how, which musl does not have; RESOLVE_NO_MAGICLINKS is 2. */
     struct {
         uint64_t flags, mode, resolve;
     } place = {O_PATH | O_DIRECTORY | O_CLOEXEC, 0, 2};
     sigset_t none;
 
-    memcpy(arguments, texts + 1, argc * sizeof(*texts));
-    arguments[argc] = NULL;
-    memcpy(environment, texts + 1 + argc, packet.request.envc * sizeof(*texts));
-    environment[packet.request.envc] = NULL;
+    memcpy(arguments, texts + 1, request->argc * sizeof(*texts));
+    arguments[request->argc] = NULL;
+    memcpy(environment, texts + 1 + request->argc, request->envc * sizeof(*texts));
+    environment[request->envc] = NULL;
 
-    /* Not before init knows of us: a monitor that is killed first leaves nobody behind. */
-    if (read(go, &byte, 1) != 1)
+    /* A monitor that is killed leaves nobody behind whom init does not know: either it still lived
+     * when init was told, or the command ends here. */
+    if (!announce(&announcement) || getppid() != parent)
         raise(SIGKILL);
-    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+    if (setresgid(request->uid, request->uid, request->uid) < 0 ||
+        setresuid(request->uid, request->uid, request->uid) < 0)
         _exit(126);
     setsid();
-    for (int number = 1; number < _NSIG; number++)
-        signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < 3; i++)
@@ -271,8 +287,16 @@ static void run_command(char **texts, uint32_t argc, const int *fds, int go)
 
 /* --- the monitor ----------------------------------------------------------------------------- */
 
-/* Whether the command has ended; everything else that ended is reaped. */
-static bool command_ended(pid_t command)
+/* How a process ended, as waitpid(2) has it. */
+static int wait_status(const siginfo_t *info)
+{
+    if (info->si_code == CLD_EXITED)
+        return (info->si_status & 0xff) << 8;
+    return info->si_status | (info->si_code == CLD_DUMPED ? 0x80 : 0);
+}
+
+/* Whether the command has ended, and how; everything else that ended is reaped. */
+static bool command_ended(pid_t command, int *status)
 {
     siginfo_t info;
 
@@ -280,8 +304,10 @@ static bool command_ended(pid_t command)
         info.si_pid = 0;
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
             return false;
-        if (info.si_pid == command)
+        if (info.si_pid == command) {
+            *status = wait_status(&info);
             return true;
+        }
         waitpid(info.si_pid, NULL, WNOHANG);
     }
 }
@@ -289,21 +315,21 @@ static bool command_ended(pid_t command)
 static void end_tree(pid_t command)
 {
     int64_t patience = clock_ms() + KILL_PATIENCE_MS;
+    int status;
 
     while (kill_descendants(getpid()) > 0 && clock_ms() < patience) {
         poll(NULL, 0, KILL_PAUSE_MS);
-        command_ended(command);
+        command_ended(command, &status);
     }
 }
 
-static void monitor(struct exec *exec, char **texts, const int *fds, int abort_fd)
+static _Noreturn void monitor(struct exec *exec, char **texts, const int *fds, int abort_fd)
 {
-    struct announcement announcement = {.id = exec->id};
+    struct announcement end = {.id = exec->id, .ended = 1};
     struct signalfd_siginfo seen;
-    int go[2];
+    pid_t own = getpid(), command;
     int children;
     sigset_t child;
-    pid_t command;
 
     close(INIT_SOCKET);
     close(control);
@@ -315,24 +341,15 @@ static void monitor(struct exec *exec, char **texts, const int *fds, int abort_f
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (children < 0 || pipe2(go, O_CLOEXEC) < 0 || (command = fork()) < 0) {
+    if (children < 0 || (command = vfork()) < 0) {
         dprintf(fds[2], "cannot start a process: %s\n", strerror(errno));
         _exit(MONITOR_FAILED);
     }
-    if (command == 0) {
-        close(go[1]);
-        close(announcements[1]);
-        run_command(texts, packet.request.argc, fds, go[0]);
-    }
+    if (command == 0)
+        run_command(exec, texts, fds, own);
     for (int i = 0; i < 3; i++)
         close(fds[i]);
-    announcement.pid = command;
-    if (write(announcements[1], &announcement, sizeof(announcement)) != sizeof(announcement) ||
-        write(go[1], "", 1) != 1)
-        _exit(MONITOR_FAILED);
-    close(go[0]);
-    close(go[1]);
-    close(announcements[1]);
+    end.pid = command;
 
     for (;;) {
         struct pollfd events[2] = {{.fd = abort_fd, .events = POLLIN},
@@ -342,8 +359,11 @@ static void monitor(struct exec *exec, char **texts, const int *fds, int abort_f
         poll(events, 2, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
         while (read(children, &seen, sizeof(seen)) > 0)
             ;
-        if (command_ended(command))
+        if (command_ended(command, &end.status)) {
+            /* Init need not wait until this process is taken down; if the pipe is full, it does. */
+            announce(&end);
             _exit(MONITOR_ENDED);
+        }
         if (events[0].revents) {
             end_tree(command);
             _exit(MONITOR_ABORTED);
@@ -417,7 +437,7 @@ static void exec_begin(int *fds)
         return;
     }
     for (size_t i = 0; i < INIT_EXECS_MAX && !exec; i++)
-        if (execs[i].state == FREE)
+        if (execs[i].state == FREE && !execs[i].monitor)
             exec = &execs[i];
     if (!exec) {
         refuse(request->id, EUSERS);
@@ -429,7 +449,7 @@ static void exec_begin(int *fds)
     }
     *exec = (struct exec){.id = request->id, .abort_fd = -1, .started_ms = clock_ms()};
     exec->deadline_ms = exec->started_ms + request->timeout_ms;
-    exec->monitor = fork();
+    exec->monitor = _Fork();
     if (exec->monitor == 0) {
         close(abort_pipe[1]);
         monitor(exec, texts, fds, abort_pipe[0]);
@@ -451,8 +471,11 @@ static void hear_announcements(void)
     while (read(announcements[0], &announcement, sizeof(announcement)) == sizeof(announcement)) {
         struct exec *exec = find_exec(announcement.id);
 
-        if (exec && exec->state == RUNNING)
-            exec->command = (pid_t)announcement.pid;
+        if (!exec || exec->state != RUNNING)
+            continue;
+        exec->command = announcement.pid;
+        if (announcement.ended)
+            exec_end(exec, announcement.status);
     }
 }
 
@@ -461,7 +484,6 @@ static void monitor_gone(struct exec *exec, int status)
     int command_status = SIGKILL;
     pid_t found = 0;
 
-    exec->monitor = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == MONITOR_TIMED_OUT)
         exec->flags |= INIT_TIMED_OUT;
     if (WIFEXITED(status) && WEXITSTATUS(status) == MONITOR_ABORTED)
@@ -492,19 +514,21 @@ static void reap(void)
         if (WIFSTOPPED(status)) {
             patience--;
             for (size_t i = 0; i < INIT_EXECS_MAX; i++)
-                if (execs[i].state == RUNNING && execs[i].monitor == pid)
+                if (execs[i].monitor == pid)
                     kill(pid, SIGCONT);
             continue;
         }
         for (size_t i = 0; i < INIT_EXECS_MAX; i++) {
             struct exec *exec = &execs[i];
 
-            if (exec->state != RUNNING)
-                continue;
             if (exec->monitor == pid) {
-                monitor_gone(exec, status);
+                exec->monitor = 0;
+                if (exec->state == RUNNING)
+                    monitor_gone(exec, status);
                 break;
             }
+            if (exec->state != RUNNING)
+                continue;
             if (exec->command == pid) {
                 exec->status = status;
                 exec->command_done = true;
@@ -684,9 +708,12 @@ int main(void)
             {.fd = children, .events = POLLIN},
             {.fd = INIT_SOCKET, .events = POLLIN},
             {.fd = control, .events = late ? POLLIN | POLLOUT : POLLIN},
+            {.fd = announcements[0], .events = POLLIN},
         };
 
-        poll(events, 3, tend_overdue());
+        poll(events, 4, tend_overdue());
+        if (events[3].revents)
+            hear_announcements();
         if (events[0].revents) {
             while (read(children, &seen, sizeof(seen)) > 0)
                 ;

@@ -32,6 +32,8 @@ struct init_request {
     uint32_t length;
     uint64_t id;
     int64_t timeout_ms;
+    uint32_t uid; /* and gid, of the command */
+    uint32_t unused;
 };
 
 enum init_event_type {

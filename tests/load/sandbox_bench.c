@@ -94,8 +94,9 @@ static void report(const char *part, const char *who, struct samples *samples)
     if (!n)
         return;
     qsort(samples->us, n, sizeof(*samples->us), compare);
-    printf("{\"part\": \"%s\", \"who\": \"%s\", \"count\": %zu, \"p50_us\": %.0f, \"p99_us\": %.0f}\n",
-           part, who, n, samples->us[n / 2], samples->us[n * 99 / 100]);
+    printf(
+        "{\"part\": \"%s\", \"who\": \"%s\", \"count\": %zu, \"p50_us\": %.0f, \"p99_us\": %.0f}\n",
+        part, who, n, samples->us[n / 2], samples->us[n * 99 / 100]);
     fflush(stdout);
 }
 
@@ -109,10 +110,10 @@ static void figure(const char *part, const char *who, const char *name, double v
 
 static struct error error;
 
-#define MUST(call)                                     \
-    do {                                               \
-        if ((call) != 0)                               \
-            die("%s: %s", #call, error.message);       \
+#define MUST(call)                               \
+    do {                                         \
+        if ((call) != 0)                         \
+            die("%s: %s", #call, error.message); \
     } while (0)
 
 static void name_sandbox(char id[37])
@@ -252,17 +253,26 @@ static double run_order(const struct order *order)
     static unsigned serial;
     char bundle[128], state[128], name[64], held[64];
     const char *tool = peer_names[order->peer];
-    char *const bwrap[] = {(char *)"bwrap", (char *)"--unshare-all", (char *)"--ro-bind",
-                           (char *)image,   (char *)"/",             (char *)"--proc",
-                           (char *)"/proc", (char *)"--dev",         (char *)"/dev",
-                           program,         NULL};
-    char *const run[] = {(char *)tool, (char *)"--root", state, (char *)"run",
-                         (char *)"--bundle", bundle, name, NULL};
-    char *const exec[] = {(char *)tool, (char *)"--root", state, (char *)"exec", held, program, NULL};
+    char *const bwrap[] = {(char *)"bwrap",
+                           (char *)"--unshare-all",
+                           (char *)"--ro-bind",
+                           (char *)image,
+                           (char *)"/",
+                           (char *)"--proc",
+                           (char *)"/proc",
+                           (char *)"--dev",
+                           (char *)"/dev",
+                           program,
+                           NULL};
+    char *const run[] = {(char *)tool,       (char *)"--root", state, (char *)"run",
+                         (char *)"--bundle", bundle,           name,  NULL};
+    char *const exec[] = {(char *)tool, (char *)"--root", state, (char *)"exec",
+                          held,         program,          NULL};
 
     snprintf(bundle, sizeof(bundle), "%s/bundle", root);
     snprintf(state, sizeof(state), "%s/%s", root, tool);
-    snprintf(name, sizeof(name), "bench-%d-%u", getpid(), __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED));
+    snprintf(name, sizeof(name), "bench-%d-%u", getpid(),
+             __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED));
     snprintf(held, sizeof(held), "bench-held-%s-%d", tool, getpid());
     return spawn_and_wait(order->peer == BWRAP ? bwrap : order->task == RUN ? run : exec);
 }
@@ -274,7 +284,8 @@ static bool hold(enum peer peer, bool begin)
 
     if (begin)
         return shell("%s --root %s/%s run --detach --bundle %s/held bench-held-%s-%d </dev/null "
-                     ">/dev/null 2>>%s/log.peers", tool, root, tool, root, tool, getpid(), root) == 0;
+                     ">/dev/null 2>>%s/log.peers",
+                     tool, root, tool, root, tool, getpid(), root) == 0;
     return shell("%s --root %s/%s delete --force bench-held-%s-%d 2>/dev/null", tool, root, tool,
                  tool, getpid()) == 0;
 }
@@ -373,7 +384,8 @@ static void pause_for(unsigned gap_us)
         usleep(gap_us);
 }
 
-static void measure_cold(struct sandbox_link *link, const char *part, size_t rounds, unsigned gap_us)
+static void measure_cold(struct sandbox_link *link, const char *part, size_t rounds,
+                         unsigned gap_us)
 {
     static struct samples ours, peers[PEERS];
 
@@ -399,7 +411,8 @@ static void measure_cold(struct sandbox_link *link, const char *part, size_t rou
         report(part, peer_names[who], &peers[who]);
 }
 
-static void measure_exec(struct sandbox_link *link, const char *part, size_t rounds, unsigned gap_us)
+static void measure_exec(struct sandbox_link *link, const char *part, size_t rounds,
+                         unsigned gap_us)
 {
     static struct samples ours, peers[PEERS];
     char id[37];
@@ -436,7 +449,8 @@ static void measure_exec(struct sandbox_link *link, const char *part, size_t rou
         report(part, peer_names[who], &peers[who]);
 }
 
-/* Create, start and the first command; the pool has time to fill up in between, as a service has. */
+/* Create, start and the first command; the pool has time to fill up in between, as a service has.
+ */
 static void measure_claim(struct sandbox_link *link, const char *part, unsigned gap_us)
 {
     static struct samples ours, theirs;
@@ -514,8 +528,9 @@ static void measure_together(int threads)
 /* Everything the kernel holds and nothing that it gives back by itself. */
 static double memory_kib(void)
 {
-    static const char *const counted[] = {"AnonPages:",   "SUnreclaim:", "SReclaimable:", "KernelStack:",
-                                          "PageTables:", "Percpu:",     "Shmem:",        "VmallocUsed:"};
+    static const char *const counted[] = {
+        "AnonPages:",  "SUnreclaim:", "SReclaimable:", "KernelStack:",
+        "PageTables:", "Percpu:",     "Shmem:",        "VmallocUsed:"};
     auto_fclose FILE *file = fopen("/proc/meminfo", "re");
     char line[128], name[64];
     double sum = 0, kib;

@@ -77,6 +77,44 @@ START_TEST(directory_and_environment_are_those_of_the_request)
 }
 END_TEST
 
+static const struct {
+    int64_t uid;
+    const char *prints;
+} users[] = {
+    {0, "0 0 0 00000000800005fb"},
+    {1000, "1000 1000 1000 0000000000000000"},
+    {65533, "65533 65533 65533 0000000000000000"},
+};
+
+START_TEST(a_command_runs_as_the_user_that_is_asked_for)
+{
+    const char *argv[] = {"/bin/sh", "-c",
+                          "printf '%s ' $(id -u) $(id -g) $(id -G); "
+                          "while read name value; do [ $name = CapEff: ] && printf %s $value; "
+                          "done </proc/self/status; exit 0"};
+    struct exec exec = fixture_exec(shared, argv, 3, 10000);
+    auto_outcome struct outcome outcome = {0};
+
+    exec.uid = users[_i].uid;
+    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                         &outcome.result, &fixture_error));
+    ck_assert_str_eq(outcome_text(&outcome), users[_i].prints);
+}
+END_TEST
+
+START_TEST(a_user_that_no_sandbox_has_is_refused)
+{
+    const char *argv[] = {"/bin/true"};
+    struct exec exec = fixture_exec(shared, argv, 1, 10000);
+    auto_outcome struct outcome outcome = {0};
+
+    exec.uid = _i ? 65534 : -1;
+    ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                            &outcome.result, &fixture_error),
+               ERR_BAD_REQUEST);
+}
+END_TEST
+
 START_TEST(a_directory_that_is_none_is_told)
 {
     const char *argv[] = {"/bin/sh", "-c", "pwd"};
@@ -364,6 +402,8 @@ int main(void)
     tcase_add_loop_test(tests, a_program_is_found_as_a_shell_finds_it, 0, (int)COUNT(programs));
     tcase_add_test(tests, standard_input_is_empty);
     tcase_add_test(tests, directory_and_environment_are_those_of_the_request);
+    tcase_add_loop_test(tests, a_command_runs_as_the_user_that_is_asked_for, 0, (int)COUNT(users));
+    tcase_add_loop_test(tests, a_user_that_no_sandbox_has_is_refused, 0, 2);
     tcase_add_test(tests, a_directory_that_is_none_is_told);
     tcase_add_test(tests, a_timeout_ends_the_whole_tree_and_nothing_else);
     tcase_add_test(tests, a_cancelled_command_ends_with_its_tree);
