@@ -93,13 +93,13 @@ void capabilities_check(struct refusals *refusals)
         cap_free(set);
 }
 
-bool capabilities_have_resource(void)
+bool capabilities_have(int capability)
 {
     cap_flag_value_t value = CAP_CLEAR;
     cap_t set = cap_get_proc();
 
     if (set) {
-        cap_get_flag(set, CAP_SYS_RESOURCE, CAP_EFFECTIVE, &value);
+        cap_get_flag(set, capability, CAP_EFFECTIVE, &value);
         cap_free(set);
     }
     return value == CAP_SET;

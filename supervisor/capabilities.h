@@ -11,7 +11,7 @@
 int capabilities_raise(struct error *err);
 /* Refuse to go on without those that making a sandbox takes. */
 void capabilities_check(struct refusals *refusals);
-bool capabilities_have_resource(void); /* CAP_SYS_RESOURCE */
+bool capabilities_have(int capability); /* effective */
 /* The main loop keeps what it needs for files of other owners and for killing; mounting stays with
  * the spawner. */
 int capabilities_keep_main(struct error *err);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <pwd.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -156,8 +157,8 @@ static void check_cores(struct refusals *refusals)
 {
     struct rlimit core;
 
-    if (getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_max == 0 && !capabilities_have_resource() &&
-        host_has_crash_handler())
+    if (getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_max == 0 &&
+        !capabilities_have(CAP_SYS_RESOURCE) && host_has_crash_handler())
         refusal_add(refusals,
                     "kernel.core_pattern: crashes in sandboxes would reach the crash handler of "
                     "this host: the hard limit of core files is 0 (sudo sets it) and cannot be "

@@ -23,6 +23,7 @@
 #include "supervisor/connection.h"
 #include "supervisor/dispatch.h"
 #include "supervisor/init.h"
+#include "supervisor/packet.h"
 
 enum {
     STREAMS = 3,
@@ -88,24 +89,7 @@ static void command_free(struct command *command)
 static int send_request(struct sandbox *box, const void *bytes, size_t length, const int *fds,
                         size_t count)
 {
-    union {
-        char space[CMSG_SPACE(STREAMS * sizeof(int))];
-        struct cmsghdr align;
-    } ancillary = {0};
-    struct iovec vector = {.iov_base = (void *)bytes, .iov_len = length};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-
-    if (count) {
-        message.msg_control = &ancillary;
-        message.msg_controllen = sizeof(ancillary);
-        struct cmsghdr *part = CMSG_FIRSTHDR(&message);
-        part->cmsg_level = SOL_SOCKET;
-        part->cmsg_type = SCM_RIGHTS;
-        part->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(part), fds, count * sizeof(int));
-    }
-    return sendmsg(box->control.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length ? 0
-                                                                                              : -1;
+    return packet_send(box->control.fd, bytes, length, fds, count, MSG_DONTWAIT);
 }
 
 /* A sandbox whose init can't be talked to is ended; its pidfd tells the rest. */

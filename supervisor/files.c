@@ -15,7 +15,7 @@
 
 #include "common/scope.h"
 
-enum { RACES_MAX = 64, NAME_LENGTH_MAX = 255 };
+enum { RACES_MAX = 64, NAME_LENGTH_MAX = 255, LITTLE_DEPTH = 8 };
 
 /* --- paths ----------------------------------------------------------------------------------- */
 
@@ -427,6 +427,36 @@ int files_delete_tree(int folder, const char *name, struct error *err)
     if (unlinkat(folder, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
         return error_set_errno(err, ERR_INTERNAL, "delete %s", name);
     return 0;
+}
+
+static bool delete_little(int folder, const char *name, int *budget, int depth)
+{
+    struct dirent *entry;
+    bool gone = true;
+    int fd;
+
+    if (--*budget < 0 || depth == 0)
+        return false;
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT)
+        return true;
+    if (unlinkat(folder, name, AT_REMOVEDIR) == 0)
+        return true;
+    fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (!directory) {
+        scope_close(&fd);
+        return false;
+    }
+    while (gone && (entry = readdir(directory)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            gone = delete_little(fd, entry->d_name, budget, depth - 1);
+    closedir(directory);
+    return gone && unlinkat(folder, name, AT_REMOVEDIR) == 0;
+}
+
+bool files_delete_little(int folder, const char *name, int *budget)
+{
+    return delete_little(folder, name, budget, LITTLE_DEPTH);
 }
 
 int files_remove(int workspace, int trash, const char *path, bool recursive, struct error *err)

@@ -43,5 +43,8 @@ int files_each(int workspace, const char *path,
 /* Delete a tree in a folder that no tenant sees: any depth, any names, any permissions, two
  * descriptors. Missing is fine. */
 int files_delete_tree(int folder, const char *name, struct error *err);
+/* The same for a tree of at most *budget entries, which is not deep: true when it is gone. Else a
+ * part of it may be; what it took is subtracted from *budget. */
+bool files_delete_little(int folder, const char *name, int *budget);
 
 #endif

@@ -26,9 +26,12 @@
 
 enum {
     START_MS = (SPAWN_SECONDS + 1) * 1000,
+    QUEUE_MS = 60000,
     ADOPT_MS = 5000,
     KILL_MS = 5000,
     KILL_PAUSE_MS = 2,
+    KILL_PAUSE_MAX_MS = 64,
+    REMOVED_AT_ONCE = 64, /* files and folders */
     TEARDOWN_SECONDS = 300,
 };
 
@@ -61,10 +64,11 @@ static void settle(struct sandbox *box, const struct error *failure)
 
 struct teardown {
     struct sandbox *box;
-    char id[SANDBOX_ID_LENGTH + 1];
     char folder[SANDBOX_ID_LENGTH + 8];
-    int process; /* init's pidfd, or -1 */
-    bool whole;  /* the folder too */
+    bool whole; /* the folder too */
+    int64_t deadline;
+    int64_t pause_ms;
+    struct timer again;
 };
 
 bool lifecycle_kill(const char *id, int process)
@@ -101,24 +105,14 @@ static int remove_boot(const char *folder, struct error *err)
     return 0;
 }
 
-static int teardown_work(void *data, struct error *err)
-{
-    struct teardown *teardown = data;
-
-    if (!lifecycle_kill(teardown->id, teardown->process))
-        return error_set(err, PROCESSES_REMAIN, "processes of the sandbox do not end");
-    if (teardown->whole)
-        return files_delete_tree(sandbox_folder(), teardown->folder, err);
-    return remove_boot(teardown->folder, err);
-}
-
 static void teardown_done(void *data, const struct error *result)
 {
     struct teardown *teardown = data;
     struct sandbox *box = teardown->box;
     struct error error;
 
-    scope_close(&teardown->process);
+    loop_clear(&teardown->again);
+    loop_close_watch(&box->process);
     free(teardown);
     if (result->kind != ERR_NONE)
         LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id),
@@ -136,27 +130,116 @@ static void teardown_done(void *data, const struct error *result)
     settle(box, box->failure.kind != ERR_NONE ? &box->failure : result);
 }
 
+static int removal_work(void *data, struct error *err)
+{
+    struct teardown *teardown = data;
+
+    if (teardown->whole)
+        return files_delete_tree(sandbox_folder(), teardown->folder, err);
+    return remove_boot(teardown->folder, err);
+}
+
+/* Most sandboxes have changed little: that much is removed at once, the rest in a job. */
+static bool removed_at_once(const struct teardown *teardown)
+{
+    int budget = REMOVED_AT_ONCE;
+
+    if (teardown->whole)
+        return files_delete_little(sandbox_folder(), teardown->folder, &budget);
+    auto_close int own =
+        openat(sandbox_folder(), teardown->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return own >= 0 && files_delete_little(own, "l", &budget) &&
+           files_delete_little(own, "trash", &budget) &&
+           files_delete_little(own, "ctl.sock", &budget) && mkdirat(own, "trash", 0700) == 0;
+}
+
+static void remove_rest(struct teardown *teardown)
+{
+    static const struct error none;
+    struct error error;
+
+    loop_clear(&teardown->again);
+    if (removed_at_once(teardown))
+        teardown_done(teardown, &none);
+    else if (!job_begin("teardown", TEARDOWN_SECONDS, removal_work, teardown_done, teardown,
+                        &error))
+        teardown_done(teardown, &error);
+}
+
+static bool process_is_gone(const struct sandbox *box)
+{
+    struct pollfd end = {.fd = box->process.fd, .events = POLLIN};
+
+    return end.fd < 0 || poll(&end, 1, 0) > 0;
+}
+
+/* Look again whether all has ended, a little later each time. */
+static void teardown_again(struct timer *timer)
+{
+    struct teardown *teardown = OWNER(timer, struct teardown, again);
+    struct sandbox *box = teardown->box;
+    struct error error;
+
+    cgroup_kill(box->id);
+    if (box->process.fd >= 0)
+        syscall(SYS_pidfd_send_signal, box->process.fd, SIGKILL, NULL, 0);
+    if (process_is_gone(box) && cgroup_remove(box->id)) {
+        remove_rest(teardown);
+    } else if (loop_now() >= teardown->deadline) {
+        error_set(&error, PROCESSES_REMAIN, "processes of the sandbox do not end");
+        teardown_done(teardown, &error);
+    } else {
+        loop_set(timer, teardown->pause_ms, teardown_again);
+        if (teardown->pause_ms < KILL_PAUSE_MAX_MS)
+            teardown->pause_ms *= 2;
+    }
+}
+
+/* Init is the last of its pid namespace to end (pid_namespaces(7)). */
+static void killed(struct watch *watch, uint32_t events)
+{
+    struct sandbox *box = OWNER(watch, struct sandbox, process);
+
+    (void)events;
+    loop_silence(watch);
+    if (cgroup_remove(box->id))
+        remove_rest(box->teardown);
+}
+
 /* Begin the way down. The sandbox is busy until it is done. */
 static void teardown_begin(struct sandbox *box, const char *folder, const char *reason)
 {
     struct teardown *teardown = calloc(1, sizeof(*teardown));
     struct error error;
+    int process;
 
     if (!teardown)
         abort();
     box->busy = true;
+    box->teardown = teardown;
     loop_clear(&box->deadline);
-    loop_close_watch(&box->spawning);
+    spawn_end(&box->spawning);
     error_set(&error, ERR_CONFLICT, "%s", reason);
     exec_end_all(box, &error);
-    /* The job waits for init's end; the loop is not to hear of it. */
-    *teardown = (struct teardown){
-        .box = box, .process = loop_release(&box->process), .whole = box->destroyed};
-    snprintf(teardown->id, sizeof(teardown->id), "%s", box->id);
+    *teardown = (struct teardown){.box = box,
+                                  .whole = box->destroyed,
+                                  .deadline = loop_now() + KILL_MS,
+                                  .pause_ms = KILL_PAUSE_MS};
     snprintf(teardown->folder, sizeof(teardown->folder), "%s", folder);
     cgroup_kill(box->id);
-    if (!job_begin("teardown", TEARDOWN_SECONDS, teardown_work, teardown_done, teardown, &error))
-        teardown_done(teardown, &error);
+    process = loop_release(&box->process);
+    if (process < 0 && cgroup_remove(box->id)) {
+        remove_rest(teardown);
+        return;
+    }
+    /* Watched anew: it may have been silenced. */
+    if (process >= 0 && loop_watch(&box->process, process, EPOLLIN, killed, &error) < 0) {
+        LOG(ERROR, "teardown", V("reason", (const char *)error.message));
+        close(process);
+    } else if (process >= 0) {
+        syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
+    }
+    loop_set(&teardown->again, KILL_PAUSE_MS, teardown_again);
 }
 
 /* --- up -------------------------------------------------------------------------------------- */
@@ -208,6 +291,7 @@ static void init_ready(struct sandbox *box)
     loop_clear(&box->deadline);
     if (!box->busy)
         return; /* adopted */
+    spawn_end(&box->spawning);
     box->state = SANDBOX_RUNNING;
     if (sandbox_save(box, &error) < 0) {
         box->state = SANDBOX_STOPPED;
@@ -217,6 +301,23 @@ static void init_ready(struct sandbox *box)
     LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot),
         V("pid", box->pid));
     settle(box, NULL);
+}
+
+static void process_begun(struct sandbox *box, const struct spawn_report *report, int pidfd)
+{
+    struct error error;
+
+    loop_set(&box->deadline, START_MS, start_overdue);
+    box->pid = report->pid;
+    sandbox_identify(box, pidfd);
+    if (loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0) {
+        close(pidfd);
+        start_failed(box, &error);
+        return;
+    }
+    /* Init's socket is there already: it answers as soon as it runs. */
+    if (exec_connect(box, init_ready, &error) < 0)
+        start_failed(box, &error);
 }
 
 static void spawn_ready(struct watch *watch, uint32_t events)
@@ -233,16 +334,9 @@ static void spawn_ready(struct watch *watch, uint32_t events)
         error_set(&error, ERR_INTERNAL, "the start was cut off");
         start_failed(box, &error);
     } else if (report.stage == SPAWN_CLONED && pidfd >= 0 && box->process.fd < 0) {
-        box->pid = report.pid;
-        sandbox_identify(box, pidfd);
-        if (loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0) {
-            close(pidfd);
-            start_failed(box, &error);
-        }
+        process_begun(box, &report, pidfd);
     } else if (report.stage == SPAWN_STARTED) {
-        loop_close_watch(&box->spawning);
-        if (exec_connect(box, init_ready, &error) < 0)
-            start_failed(box, &error);
+        spawn_end(watch);
     } else {
         report.error.message[sizeof(report.error.message) - 1] = '\0';
         report.error.fields = NULL;
@@ -287,14 +381,14 @@ int operation_start(struct request *request, struct error *err)
     if (reports < 0)
         return -1;
     if (loop_watch(&box->spawning, reports, EPOLLIN, spawn_ready, err) < 0) {
-        close(reports);
+        spawn_forget(reports);
         return -1;
     }
     box->slot = spawn.slot;
     box->busy = true;
     box->asker = request->connection;
     box->failure = (struct error){0};
-    loop_set(&box->deadline, START_MS, start_overdue);
+    loop_set(&box->deadline, QUEUE_MS, start_overdue); /* others may be before it */
     return 0;
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/log.h"
 #include "common/scope.h"
+#include "supervisor/spawn.h"
 
 enum { BUCKETS = 4096 };
 
@@ -170,7 +171,7 @@ void sandbox_forget(struct sandbox *box)
         box->next->link = box->link;
     count--;
     loop_clear(&box->deadline);
-    loop_close_watch(&box->spawning);
+    spawn_end(&box->spawning);
     loop_close_watch(&box->process);
     loop_close_watch(&box->control);
     free(box);

@@ -32,10 +32,11 @@ struct sandbox {
     pid_t pid;          /* init's */
     uint64_t pid_inode; /* of its pidfd, and its start time: together it can't be another process */
     uint64_t pid_start;
-    struct watch spawning; /* reports of the spawner */
-    struct watch process;  /* pidfd */
-    struct watch control;  /* init's socket */
-    struct timer deadline; /* of a start */
+    struct watch spawning;     /* reports of the spawner */
+    struct watch process;      /* pidfd */
+    struct watch control;      /* init's socket */
+    struct timer deadline;     /* of a start */
+    struct teardown *teardown; /* while it is on its way down: see lifecycle.c */
     struct command *commands;
     struct sandbox *next, **link;
     struct sandbox *same_bucket;

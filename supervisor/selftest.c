@@ -251,14 +251,16 @@ int selftest_run(struct error *err)
         .cpu_percent = 100,
         .tmp_bytes = 1 << 20,
     };
-    auto_close int pidfd = -1, reports = -1;
+    auto_close int pidfd = -1;
     struct error ignored;
-    int result = -1;
+    int result = -1, reports = -1;
 
     if (request.slot < 0)
         return 0; /* all are in use by sandboxes of an earlier supervisor, which has tried it */
     if (make_folder(err) == 0 && (reports = spawn_begin(&request, err)) >= 0)
         result = await_report(reports, &pidfd, err);
+    if (reports >= 0)
+        spawn_forget(reports);
     if (!lifecycle_kill(NAME, pidfd) && result == 0)
         result = error_set(err, ERR_INTERNAL, "self-test: its processes do not end");
     if (files_delete_tree(sandbox_folder(), NAME, result == 0 ? err : &ignored) < 0)

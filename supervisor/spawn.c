@@ -4,10 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/openat2.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,70 +22,39 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "common/scope.h"
 #include "supervisor/capabilities.h"
 #include "supervisor/mounts.h"
+#include "supervisor/network.h"
+#include "supervisor/packet.h"
 #include "supervisor/seccomp.h"
 #include "supervisor/selftest.h"
 #include "supervisor/steps.h"
 
 enum { INIT_NICE = -15 };
-enum { GRANTS = 3 }; /* mounts that the child gets: root, workspace, /dev */
+enum {
+    WORKERS = 2, /* more are not faster: the kernel's locks are few */
+    AT_ONCE = 2 * WORKERS,
+    MAIN_LOOP_GONE = 70, /* a worker's exit status */
+};
+
+/* A start that is under way, or waits for its turn. */
+struct spawn {
+    int socket; /* the main loop's end, whose owner is who began it */
+    int result; /* the other end, until it is sent; -1 */
+    struct spawn_request request;
+    struct spawn *next;
+};
 
 static int spawner = -1; /* the main loop's end */
 static pid_t spawner_pid;
+static struct spawn *spawns; /* the oldest first */
+static size_t sent;
 static int sandboxes_folder; /* the spawner's descriptors */
 static int images_folder, program;
-
-/* --- packets with descriptors
- * ------------------------------------------------------------------------------------------- */
-
-union ancillary {
-    char space[CMSG_SPACE(GRANTS * sizeof(int))];
-    struct cmsghdr align;
-};
-
-static int send_packet(int socket, const void *bytes, size_t length, const int *fds, size_t count)
-{
-    union ancillary ancillary = {0};
-    struct iovec vector = {.iov_base = (void *)bytes, .iov_len = length};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-
-    if (count) {
-        message.msg_control = &ancillary;
-        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        struct cmsghdr *part = CMSG_FIRSTHDR(&message);
-        part->cmsg_level = SOL_SOCKET;
-        part->cmsg_type = SCM_RIGHTS;
-        part->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(part), fds, count * sizeof(int));
-    }
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)length ? 0 : -1;
-}
-
-/* The length of the packet, 0 at the end, -1 with errno. Missing descriptors are -1. */
-static ssize_t receive_packet(int socket, void *bytes, size_t length, int *fds, size_t count)
-{
-    union ancillary ancillary;
-    struct iovec vector = {.iov_base = bytes, .iov_len = length};
-    struct msghdr message = {.msg_iov = &vector,
-                             .msg_iovlen = 1,
-                             .msg_control = &ancillary,
-                             .msg_controllen = sizeof(ancillary)};
-    ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-
-    for (size_t i = 0; i < count; i++)
-        fds[i] = -1;
-    if (got <= 0)
-        return got;
-    for (struct cmsghdr *part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
-        size_t present = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        if (part->cmsg_type == SCM_RIGHTS && present <= count)
-            memcpy(fds, CMSG_DATA(part), present * sizeof(int));
-    }
-    return got;
-}
+static int spare_devices = -1; /* a worker's: /dev for its next sandbox */
+static bool spare_network;     /* it is in a network namespace for its next sandbox */
 
 /* --- the child ------------------------------------------------------------------------------- */
 
@@ -97,32 +68,11 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Only the process itself may open its user namespace without CAP_SYS_PTRACE, since the namespace's
- * owner is an id that nobody else has. */
-static int give_userns(int report, struct error *err)
-{
-    auto_close int userns = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
-
-    if (userns < 0 || send_packet(report, "", 1, &userns, 1) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "user namespace");
-    return 0;
-}
-
 static int become_init(struct containment *containment, bool self_test, struct error *err)
 {
     char *const arguments[] = {(char[]){"sandbox-init"}, NULL}, *const environment[] = {NULL};
-    int grants[GRANTS];
-    char go;
 
     reset_signals();
-    if (give_userns(containment->report, err) < 0)
-        return -1;
-    /* A worker that died has closed its end. */
-    if (receive_packet(containment->report, &go, 1, grants, GRANTS) != 1)
-        return error_set(err, ERR_INTERNAL, "the spawner is gone");
-    containment->root = grants[0];
-    containment->workspace = grants[1];
-    containment->devices = grants[2];
     if (steps_run(containment, err) < 0)
         return -1;
     if (self_test) {
@@ -134,7 +84,7 @@ static int become_init(struct containment *containment, bool self_test, struct e
     return error_set_errno(err, ERR_INTERNAL, "sandbox-init");
 }
 
-/* --- the worker ------------------------------------------------------------------------------ */
+/* --- one start ------------------------------------------------------------------------------- */
 
 static int open_image(const struct spawn_request *request, int folder, struct error *err)
 {
@@ -215,7 +165,7 @@ static int write_score(pid_t pid, struct error *err)
 {
     char path[64];
 
-    if (!capabilities_have_resource())
+    if (!capabilities_have(CAP_SYS_RESOURCE))
         return 0;
     snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
     auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -236,38 +186,54 @@ static int write_map(pid_t pid, const char *name, int64_t first, struct error *e
     return 0;
 }
 
-static int grant_mounts(const struct spawn_request *request, pid_t pid, int folder, int report,
-                        struct error *err)
+static int write_maps(pid_t pid, int64_t slot, int report, struct error *err)
 {
-    int64_t first = first_id(request->slot);
-    struct error failure;
-    int given;
+    int64_t first = first_id(slot);
 
-    if (receive_packet(report, &failure, sizeof(failure), &given, 1) <= 0)
-        return error_set_errno(err, ERR_INTERNAL, "the new process");
-    auto_close int userns = given;
-    if (userns < 0) {
-        *err = failure;
-        return -1;
-    }
     if (write_score(pid, err) < 0 || write_map(pid, "uid_map", first, err) < 0 ||
         write_map(pid, "gid_map", first, err) < 0)
         return -1;
-    auto_close int image = open_image(request, folder, err);
-    auto_close int layers = openat(folder, "l", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    auto_close int files = openat(folder, "ws", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (packet_send(report, "", 1, NULL, 0, 0) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "the new process");
+    return 0;
+}
+
+/* The first word of the new process: its user namespace, or why it failed. */
+static int hear_userns(int report, struct error *err)
+{
+    struct error failure;
+    int userns;
+
+    if (packet_receive(report, &failure, sizeof(failure), &userns, 1) <= 0)
+        return error_set_errno(err, ERR_INTERNAL, "the new process");
+    if (userns < 0)
+        *err = failure;
+    return userns;
+}
+
+static int grant_mounts(const struct spawn_request *request, int folder, int report,
+                        struct error *err)
+{
+    int64_t first = first_id(request->slot);
+    auto_close int userns = hear_userns(report, err);
+    auto_close int image = userns < 0 ? -1 : open_image(request, folder, err);
+
     if (image < 0)
         return -1;
+    auto_close int layers = openat(folder, "l", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    auto_close int files = openat(folder, "ws", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (layers < 0 || files < 0)
         return error_set_errno(err, ERR_INTERNAL, "layers");
     auto_close int lower = mounts_idmap(image, userns, err);
     auto_close int upper = lower < 0 ? -1 : mounts_idmap(layers, userns, err);
     auto_close int root = upper < 0 ? -1 : mounts_overlay(lower, upper, (uid_t)first, err);
     auto_close int workspace = root < 0 ? -1 : mounts_idmap(files, userns, err);
-    auto_close int dev = workspace < 0 ? -1 : mounts_devices(err);
+    auto_close int dev = workspace < 0        ? -1
+                         : spare_devices >= 0 ? take_fd(&spare_devices)
+                                              : mounts_devices(err);
     if (dev < 0)
         return -1;
-    if (send_packet(report, "", 1, (const int[GRANTS]){root, workspace, dev}, GRANTS) < 0)
+    if (packet_send(report, "", 1, (const int[GRANTS]){root, workspace, dev}, GRANTS, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "hand over mounts");
     return 0;
 }
@@ -276,7 +242,7 @@ static int grant_mounts(const struct spawn_request *request, pid_t pid, int fold
 static int await_exec(int report, struct error *err)
 {
     struct error failure;
-    ssize_t length = receive_packet(report, &failure, sizeof(failure), NULL, 0);
+    ssize_t length = packet_receive(report, &failure, sizeof(failure), NULL, 0);
 
     if (length == 0)
         return 0;
@@ -301,6 +267,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                                       .tmp_bytes = request->tmp_bytes,
                                       .tmp_inodes = settings.tmp_inodes,
                                       .cgroups = &entry,
+                                      .network_ready = spare_network,
                                       .program = program};
     struct spawn_report report = {.stage = SPAWN_CLONED};
     int pidfd_number = -1, sockets[2];
@@ -318,7 +285,8 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
     auto_close int ours = sockets[0], theirs = sockets[1];
     struct clone_args args = {
         .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-                 CLONE_NEWNET | CLONE_PIDFD | (entry.unified >= 0 ? CLONE_INTO_CGROUP : 0),
+                 (spare_network ? 0 : CLONE_NEWNET) | CLONE_PIDFD |
+                 (entry.unified >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (uintptr_t)&pidfd_number,
         .exit_signal = SIGCHLD,
         .cgroup = entry.unified >= 0 ? (unsigned)entry.unified : 0,
@@ -333,31 +301,66 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         containment.listener = listener;
         containment.report = theirs;
         become_init(&containment, request->self_test, &failure);
-        send_packet(containment.report, &failure, sizeof(failure), NULL, 0);
+        packet_send(containment.report, &failure, sizeof(failure), NULL, 0, 0);
         _exit(1);
     }
     auto_close int pidfd = pidfd_number;
     close(take_fd(&theirs));
+    spare_network = false;
+    if (write_maps(report.pid, request->slot, ours, err) < 0)
+        return -1;
+    if (packet_send(result, &report, sizeof(report), &pidfd, 1, 0) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "report");
+    if (grant_mounts(request, folder, ours, err) < 0)
+        return -1;
     /* Against a crowd of the sandbox's own processes, which begin at 0 and can't go below. */
     setpriority(PRIO_PROCESS, (id_t)report.pid, INIT_NICE);
-    if (send_packet(result, &report, sizeof(report), &pidfd, 1) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "report");
-    if (grant_mounts(request, report.pid, folder, ours, err) < 0)
-        return -1;
     return await_exec(ours, err);
 }
 
-static void work(const struct spawn_request *request, int result)
+/* --- a worker -------------------------------------------------------------------------------- */
+
+/* What every sandbox needs and no two may share, made while nobody waits. What can't be is made
+ * when it is needed, and fails there. */
+static void make_spares(void)
 {
-    struct spawn_report report = {.stage = SPAWN_STARTED};
+    struct error error;
+
+    if (spare_devices < 0)
+        spare_devices = mounts_devices(&error);
+    if (!spare_network)
+        spare_network = network_prepare(&error) == 0;
+}
+
+/* One start after the other. One that hangs ends the worker (alarm(2)), and with it what it has
+ * begun: its end is heard through the socket. */
+static _Noreturn void work(int socket)
+{
+    struct spawn_request request;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGALRM, SIG_DFL);
-    alarm(SPAWN_SECONDS);
-    if (spawn_one(request, result, &report.error) < 0)
-        report.stage = SPAWN_FAILED;
-    send_packet(result, &report, sizeof(report), NULL, 0);
-    _exit(0);
+    for (;;) {
+        struct spawn_report report = {.stage = SPAWN_STARTED};
+        int received;
+
+        alarm(SPAWN_SECONDS);
+        make_spares();
+        alarm(0);
+        ssize_t length = packet_receive(socket, &request, sizeof(request), &received, 1);
+        auto_close int result = received;
+        if (length < 0 && errno == EINTR)
+            continue;
+        if (length <= 0)
+            _exit(MAIN_LOOP_GONE);
+        if (length != sizeof(request) || result < 0)
+            continue;
+        alarm(SPAWN_SECONDS);
+        if (spawn_one(&request, result, &report.error) < 0)
+            report.stage = SPAWN_FAILED;
+        alarm(0);
+        packet_send(result, &report, sizeof(report), NULL, 0, 0);
+    }
 }
 
 /* --- the spawner ----------------------------------------------------------------------------- */
@@ -387,33 +390,37 @@ static int seal_program(const char *path, struct error *err)
     return fd < 0 ? error_set_errno(err, ERR_INTERNAL, "%s", own) : fd;
 }
 
-static void serve(int socket)
+/* It does nothing but replace workers that ended, so that it does not end itself. */
+static _Noreturn void serve(int socket)
 {
-    struct spawn_request request;
-    int result;
+    unsigned running = 0;
+    int status;
 
     prctl(PR_SET_NAME, "spawner");
-    /* The terminal's signals are for the main loop; children are not waited for, and inits fall to
-     * it when their worker ends. */
-    for (size_t i = 0; i < 4; i++)
-        signal((const int[]){SIGINT, SIGTERM, SIGHUP, SIGCHLD}[i], SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* The terminal's signals are for the main loop. */
+    for (size_t i = 0; i < 3; i++)
+        signal((const int[]){SIGINT, SIGTERM, SIGHUP}[i], SIG_IGN);
     for (;;) {
-        ssize_t length = receive_packet(socket, &request, sizeof(request), &result, 1);
-
-        if (length < 0 && errno == EINTR)
-            continue;
-        if (length <= 0)
-            _exit(0); /* the main loop is gone */
-        if (length == sizeof(request) && result >= 0) {
+        for (; running < WORKERS; running++) {
             pid_t pid = fork();
 
             if (pid == 0) {
-                close(socket);
-                work(&request, result);
+                /* Inits are reaped by themselves, and fall to the main loop when their worker
+                 * ends. */
+                signal(SIGCHLD, SIG_IGN);
+                work(socket);
+            }
+            if (pid < 0) {
+                sleep(1);
+                break;
             }
         }
-        if (result >= 0)
-            close(result); /* a worker that could not be forked: the main loop sees the end */
+        if (running && wait(&status) > 0) {
+            running--;
+            if (WIFEXITED(status) && WEXITSTATUS(status) == MAIN_LOOP_GONE)
+                _exit(0);
+        }
     }
 }
 
@@ -457,26 +464,77 @@ void spawn_close(void)
     spawner = -1;
 }
 
+/* --- the main loop's side -------------------------------------------------------------------- */
+
+/* Hand over what the workers have room for. */
+static void send_next(void)
+{
+    for (struct spawn *spawn = spawns; spawn && sent < AT_ONCE; spawn = spawn->next) {
+        if (spawn->result < 0)
+            continue;
+        /* Should it fail, the socket's other end is closed: heard as a start that was cut off. */
+        if (packet_send(spawner, &spawn->request, sizeof(spawn->request), &spawn->result, 1,
+                        MSG_DONTWAIT) < 0)
+            LOG(ERROR, "spawner", V("reason", strerror(errno)));
+        close(take_fd(&spawn->result));
+        sent++;
+    }
+}
+
 int spawn_begin(const struct spawn_request *request, struct error *err)
 {
+    struct spawn **last = &spawns, *spawn;
     int sockets[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
         return error_set_errno(err, ERR_UNAVAILABLE, "socketpair");
     auto_close int ours = sockets[0], theirs = sockets[1];
-    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0 ||
-        send_packet(spawner, request, sizeof(*request), &theirs, 1) < 0)
-        return error_set_errno(err, ERR_UNAVAILABLE, "spawner");
+    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
+        return error_set_errno(err, ERR_UNAVAILABLE, "socketpair");
+    spawn = calloc(1, sizeof(*spawn));
+    if (!spawn)
+        abort();
+    *spawn = (struct spawn){.socket = ours, .result = take_fd(&theirs), .request = *request};
+    while (*last)
+        last = &(*last)->next;
+    *last = spawn;
+    send_next();
     return take_fd(&ours);
 }
 
 int spawn_hear(int socket, struct spawn_report *report, int *pidfd)
 {
-    ssize_t length = receive_packet(socket, report, sizeof(*report), pidfd, 1);
+    ssize_t length = packet_receive(socket, report, sizeof(*report), pidfd, 1);
 
     if (length < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     return length == sizeof(*report) ? 1 : -1;
+}
+
+void spawn_forget(int socket)
+{
+    struct spawn **at = &spawns, *spawn;
+
+    while (*at && (*at)->socket != socket)
+        at = &(*at)->next;
+    if ((spawn = *at)) {
+        *at = spawn->next;
+        if (spawn->result >= 0)
+            close(spawn->result);
+        else
+            sent--;
+        free(spawn);
+    }
+    close(socket);
+    send_next();
+}
+
+void spawn_end(struct watch *watch)
+{
+    int socket = loop_release(watch);
+
+    if (socket >= 0)
+        spawn_forget(socket);
 }
 
 pid_t spawn_pid(void)

@@ -1,8 +1,11 @@
-/* The spawner: a small process, forked before everything else, that keeps the right to mount and
- * makes every sandbox.
+/* The spawner: a small process, forked before everything else, that keeps the right to mount, with
+ * the workers that make every sandbox.
  *
- * For each start it forks a worker, which dies by itself after a few seconds whatever hangs. The
- * main loop hears from it through a socket of its own. */
+ * Workers stay, since to fork one for each start would cost more than most of its steps; one that
+ * dies or hangs for some seconds is replaced. The main loop hears of a start through a socket of
+ * its own. Between a worker and the process that becomes init there is another: that one sends its
+ * user namespace and is told that its ids are mapped (userns_enter), is given its mounts
+ * (mounts_receive), and sends a struct error when it fails; the exec closes its end. */
 #ifndef SUPERVISOR_SPAWN_H
 #define SUPERVISOR_SPAWN_H
 
@@ -11,6 +14,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "supervisor/loop.h"
 #include "supervisor/supervisor.h"
 
 enum { SPAWN_SECONDS = 5 };
@@ -42,10 +46,13 @@ int spawn_open(int sandboxes, struct error *err);
 void spawn_close(void);
 /* Its pid: without it nothing can start. */
 pid_t spawn_pid(void);
-/* Begin one start. Returns the socket on which its reports come, owned by the caller, non-blocking.
- */
+/* Begin one start, or let it wait for its turn. Returns the socket on which its reports come,
+ * non-blocking; it is closed by spawn_forget, or by spawn_end when a watch has it. */
 int spawn_begin(const struct spawn_request *request, struct error *err);
 /* Read one report: 1, 0 when there is none yet, -1 when the worker is gone without a last word. */
 int spawn_hear(int socket, struct spawn_report *report, int *pidfd);
+/* Nothing more of this start is to be heard. */
+void spawn_forget(int socket);
+void spawn_end(struct watch *watch);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "common/scope.h"
 #include "supervisor/init.h"
+#include "supervisor/packet.h"
 #include "supervisor/seccomp.h"
 
 static const struct {
@@ -23,6 +24,20 @@ int steps_run(struct containment *containment, struct error *err)
     for (size_t i = 0; i < COUNT(steps); i++)
         if (steps[i].run(containment, err) < 0)
             return error_add_context(err, "%s", steps[i].name);
+    return 0;
+}
+
+/* They come while the steps before this one are done. A worker that died has closed its end. */
+int mounts_receive(struct containment *containment, struct error *err)
+{
+    int grants[GRANTS];
+    char go;
+
+    if (packet_receive(containment->report, &go, 1, grants, GRANTS) != 1 || grants[GRANTS - 1] < 0)
+        return error_set(err, ERR_INTERNAL, "the spawner is gone");
+    containment->root = grants[0];
+    containment->workspace = grants[1];
+    containment->devices = grants[2];
     return 0;
 }
 

@@ -2,8 +2,13 @@
 #ifndef SUPERVISOR_STEPS_H
 #define SUPERVISOR_STEPS_H
 
+#include <stdbool.h>
+
 #include "common/error.h"
 #include "supervisor/cgroup.h"
+
+/* Mounts that the process is given: root, workspace, /dev. */
+enum { GRANTS = 3 };
 
 /* All that the process has of the outside while it walks through the steps. */
 struct containment {
@@ -13,10 +18,11 @@ struct containment {
     int64_t tmp_inodes;
     const struct cgroup_entry *cgroups;
     /* Descriptors; mounts are detached until a step attaches them. */
-    int listener; /* init's control socket */
-    int program;  /* sandbox-init, in a sealed memfd */
-    int report;   /* to the spawner: a struct error, or the end of file by the exec */
-    int root;     /* the overlay */
+    int listener;       /* init's control socket */
+    int program;        /* sandbox-init, in a sealed memfd */
+    int report;         /* the spawner: see spawn.h */
+    bool network_ready; /* the network namespace is one that the spawner made ahead */
+    int root;           /* the overlay */
     int workspace;
     int devices;                                           /* /dev, of this sandbox alone */
     int proc, terminals, shared_memory, temporary, system; /* made by mounts_make */

@@ -9,12 +9,30 @@
 #include <unistd.h>
 
 #include "common/scope.h"
+#include "supervisor/packet.h"
 #include "supervisor/steps.h"
 
-/* The parent has written the id maps. The cgroup namespace comes now, since its root is where the
+/* Only the process itself may open its user namespace without CAP_SYS_PTRACE, since the namespace's
+ * owner is an id that nobody else has. The worker answers when it has written the id maps; one that
+ * died has closed its end. */
+static int map_ids(int report, struct error *err)
+{
+    auto_close int userns = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+    char mapped;
+
+    if (userns < 0 || packet_send(report, "", 1, &userns, 1, 0) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "user namespace");
+    if (packet_receive(report, &mapped, 1, NULL, 0) != 1)
+        return error_set(err, ERR_INTERNAL, "the spawner is gone");
+    return 0;
+}
+
+/* The cgroup namespace comes now, since its root is where the
  * process is: earlier, and /proc/self/cgroup would show the host's paths. */
 int userns_enter(struct containment *containment, struct error *err)
 {
+    if (map_ids(containment->report, err) < 0)
+        return -1;
     if (unshare(CLONE_NEWCGROUP) < 0)
         return error_set_errno(err, ERR_INTERNAL, "unshare cgroup namespace");
     if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)

@@ -1,0 +1,13 @@
+/* The network of a sandbox: a namespace with nothing but loopback. */
+#ifndef SUPERVISOR_NETWORK_H
+#define SUPERVISOR_NETWORK_H
+
+#include "common/error.h"
+
+/* Move the calling process into a new network namespace that is ready for a sandbox: the next clone
+ * takes it along. Making one is the dearest part of a sandbox, so it is done ahead. It is owned by
+ * the initial user namespace, over which a sandbox's root has no rights. -1 where the right to do
+ * so is missing (CAP_NET_ADMIN): then the sandbox makes its own. */
+int network_prepare(struct error *err);
+
+#endif
