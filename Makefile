@@ -41,7 +41,7 @@ LINK    = $(call say,link)$(CC) $(LDFLAGS) -o $@
 
 # --- rooms: each is an archive, and links with the ones to its left only -----------------------------------------
 
-SERVER_LIBS     = -lcivetweb -lpq -lhiredis -lcurl -lcjson -lcrypto -lm
+SERVER_LIBS     = -lcivetweb -lpq -lhiredis -lcurl -lcjson -lcrypto -larchive -lm
 SUPERVISOR_LIBS = -lseccomp -lcap
 
 CPPFLAGS += -I/usr/include/postgresql
@@ -159,7 +159,7 @@ SANDBOX = $(patsubst %.c,$(O)/%,$(wildcard tests/sandbox/test_*.c))
 UNIT_LIBS = -lcheck -lsubunit -lrt -lm
 
 $(O)/tests/unit/common/%: $(O)/tests/unit/common/%.o $(COMMON_A)
-	$(LINK) $^ $(UNIT_LIBS) -lcrypto
+	$(LINK) $^ $(UNIT_LIBS) -lcrypto -larchive
 # Whole, since schemas are reached through weak names, which pull nothing out of an archive.
 $(O)/tests/unit/store/%: $(O)/tests/unit/store/%.o $(STORE_A)
 	$(LINK) $< -Wl,--whole-archive $(O)/store.a -Wl,--no-whole-archive $(COMMON_A) $(UNIT_LIBS) $(SERVER_LIBS)
