@@ -67,6 +67,7 @@ SCHEMA(list);
 static const struct field sandbox_entry_fields[] = {
     ID(sandbox_entry),
     {NUMBER(sandbox_entry, state), .min = 1, .max = 8},
+    {NUMBER(sandbox_entry, image)},
 };
 SCHEMA(sandbox_entry);
 

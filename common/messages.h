@@ -95,7 +95,12 @@ struct list {
 struct sandbox_entry {
     const char *sandbox;
     int64_t state;
+    int64_t
+        image; /* inode of the folder of the image that it runs on; 0: on none; SANDBOX_STARTING */
 };
+
+/* It starts, and may stand on any image. */
+#define SANDBOX_STARTING (-1)
 
 /* Paths are relative to the workspace, "." is itself. None leaves it: they are resolved by
  * openat2(2) beneath it, without magic links. Refused: absolute, "..", empty, components over 255

@@ -239,7 +239,11 @@ static int list_sandboxes(void *data, struct error *err)
 
     stream_begin(&stream, job->pipe);
     for (struct sandbox *box = sandbox_first(); box; box = box->next) {
-        const struct sandbox_entry entry = {.sandbox = box->id, .state = box->state};
+        const struct sandbox_entry entry = {.sandbox = box->id,
+                                            .state = box->state,
+                                            .image = box->slot < 0 ? 0
+                                                     : box->image  ? (int64_t)box->image
+                                                                   : SANDBOX_STARTING};
 
         if (!box->destroyed && stream_add(&stream, &schema_sandbox_entry, &entry, err) < 0)
             return -1;

@@ -309,6 +309,7 @@ static void process_begun(struct sandbox *box, const struct spawn_report *report
 
     loop_set(&box->deadline, START_MS, start_overdue);
     box->pid = report->pid;
+    box->image = report->image;
     sandbox_identify(box, pidfd);
     if (loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0) {
         close(pidfd);
@@ -385,6 +386,7 @@ int operation_start(struct request *request, struct error *err)
         return -1;
     }
     box->slot = spawn.slot;
+    box->image = 0; /* until it is known which */
     box->busy = true;
     box->asker = request->connection;
     box->failure = (struct error){0};

@@ -129,7 +129,8 @@ static int set_layer(int filesystem, const char *key, int layer, struct error *e
     return 0;
 }
 
-static int overlay_as_root_of_sandbox(int lower, int upper, struct error *err)
+static int overlay_as_root_of_sandbox(const int *lowers, size_t count, int upper,
+                                      struct error *err)
 {
     static const char *const options[] = {"redirect_dir", "on", "xino", "off",
                                           "volatile",     NULL, NULL};
@@ -142,8 +143,10 @@ static int overlay_as_root_of_sandbox(int lower, int upper, struct error *err)
     for (size_t i = 0; options[i]; i += 2)
         if (set_option(filesystem, options[i], options[i + 1], err) < 0)
             return -1;
-    if (set_layer(filesystem, "lowerdir+", lower, err) < 0 ||
-        set_layer(filesystem, "upperdir", changes, err) < 0 ||
+    while (count--) /* the highest first */
+        if (set_layer(filesystem, "lowerdir+", lowers[count], err) < 0)
+            return -1;
+    if (set_layer(filesystem, "upperdir", changes, err) < 0 ||
         set_layer(filesystem, "workdir", work, err) < 0)
         return -1;
     return finish(filesystem, ATTR_COMMON, err);
@@ -152,14 +155,14 @@ static int overlay_as_root_of_sandbox(int lower, int upper, struct error *err)
 /* The overlay works on its layers with the rights of its maker, whose id must exist in their maps:
  * so it is made by the sandbox's root, but with the supervisor's capabilities, which setfsuid(2)
  * takes away. */
-int mounts_overlay(int lower, int upper, uid_t root_id, struct error *err)
+int mounts_overlay(const int *lowers, size_t count, int upper, uid_t root_id, struct error *err)
 {
     int mount = -1;
 
     setfsgid(root_id);
     setfsuid(root_id);
     if (capabilities_raise(err) == 0)
-        mount = overlay_as_root_of_sandbox(lower, upper, err);
+        mount = overlay_as_root_of_sandbox(lowers, count, upper, err);
     setfsuid(0);
     setfsgid(0);
     return mount;

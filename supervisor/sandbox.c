@@ -237,9 +237,10 @@ int sandbox_save(const struct sandbox *box, struct error *err)
     char text[512];
     int length = snprintf(
         text, sizeof(text),
-        "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\n",
+        "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\nimage %llu\n",
         state_name(box->state), (long long)box->slot, box->boot[0] ? box->boot : "-", box->pid,
-        (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot());
+        (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot(),
+        (unsigned long long)box->image);
 
     if (own < 0)
         return -1;
@@ -256,7 +257,7 @@ static bool read_state(struct sandbox *box, char system[64])
 {
     char path[SANDBOX_ID_LENGTH + 8], text[512], state[16], boot[BOOT_LENGTH + 1];
     long long slot;
-    unsigned long long inode, start;
+    unsigned long long inode, start, image = 0;
 
     snprintf(path, sizeof(path), "%s/state", box->id);
     auto_close int fd = openat(folder, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -264,8 +265,10 @@ static bool read_state(struct sandbox *box, char system[64])
     if (length <= 0)
         return false;
     text[length] = '\0';
-    if (sscanf(text, "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s",
-               state, &slot, boot, &box->pid, &inode, &start, system) != 7)
+    /* The image is told since a later version. */
+    if (sscanf(text,
+               "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s image %llu",
+               state, &slot, boot, &box->pid, &inode, &start, system, &image) < 7)
         return false;
     for (size_t i = 0; i < COUNT(names); i++)
         if (strcmp(names[i].name, state) == 0)
@@ -273,6 +276,7 @@ static bool read_state(struct sandbox *box, char system[64])
     box->slot = slot;
     box->pid_inode = inode;
     box->pid_start = start;
+    box->image = image;
     snprintf(box->boot, sizeof(box->boot), "%s", boot);
     return true;
 }

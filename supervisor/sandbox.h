@@ -29,6 +29,7 @@ struct sandbox {
 
     int64_t slot; /* its range of ids; -1 when not running */
     char boot[BOOT_LENGTH + 1];
+    uint64_t image;     /* inode of the folder of its image; 0: none, or not known yet */
     pid_t pid;          /* init's */
     uint64_t pid_inode; /* of its pidfd, and its start time: together it can't be another process */
     uint64_t pid_start;

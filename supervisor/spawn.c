@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/openat2.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +24,7 @@
 #include "common/log.h"
 #include "common/scope.h"
 #include "supervisor/capabilities.h"
+#include "supervisor/image.h"
 #include "supervisor/mounts.h"
 #include "supervisor/network.h"
 #include "supervisor/packet.h"
@@ -85,22 +85,6 @@ static int become_init(struct containment *containment, bool self_test, struct e
 }
 
 /* --- one start ------------------------------------------------------------------------------- */
-
-static int open_image(const struct spawn_request *request, int folder, struct error *err)
-{
-    const char *name = request->self_test ? "image" : request->image;
-    struct open_how how = {
-        .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH |
-                   RESOLVE_NO_MAGICLINKS, /* a name may be a link to a version beside it */
-    };
-    int fd = (int)syscall(SYS_openat2, request->self_test ? folder : images_folder, name, &how,
-                          sizeof(how));
-
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return error_set(err, ERR_NOT_FOUND, "there is no image '%s'", name);
-    return fd < 0 ? error_set_errno(err, ERR_INTERNAL, "image '%s'", name) : fd;
-}
 
 static int make_layers(int folder, struct error *err)
 {
@@ -211,22 +195,32 @@ static int hear_userns(int report, struct error *err)
     return userns;
 }
 
-static int grant_mounts(const struct spawn_request *request, int folder, int report,
-                        struct error *err)
+/* Mounts of an image's layers, as the sandbox sees their owners. */
+static int map_layers(const struct image *image, int userns, struct image *mapped, struct error *err)
+{
+    for (; mapped->count < image->count; mapped->count++)
+        if ((mapped->layers[mapped->count] =
+                 mounts_idmap(image->layers[mapped->count], userns, err)) < 0)
+            return -1;
+    return 0;
+}
+
+static int grant_mounts(const struct spawn_request *request, const struct image *image, int folder,
+                        int report, struct error *err)
 {
     int64_t first = first_id(request->slot);
     auto_close int userns = hear_userns(report, err);
-    auto_close int image = userns < 0 ? -1 : open_image(request, folder, err);
+    auto_image struct image lower = {0};
 
-    if (image < 0)
+    if (userns < 0 || map_layers(image, userns, &lower, err) < 0)
         return -1;
     auto_close int layers = openat(folder, "l", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     auto_close int files = openat(folder, "ws", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (layers < 0 || files < 0)
         return error_set_errno(err, ERR_INTERNAL, "layers");
-    auto_close int lower = mounts_idmap(image, userns, err);
-    auto_close int upper = lower < 0 ? -1 : mounts_idmap(layers, userns, err);
-    auto_close int root = upper < 0 ? -1 : mounts_overlay(lower, upper, (uid_t)first, err);
+    auto_close int upper = mounts_idmap(layers, userns, err);
+    auto_close int root =
+        upper < 0 ? -1 : mounts_overlay(lower.layers, lower.count, upper, (uid_t)first, err);
     auto_close int workspace = root < 0 ? -1 : mounts_idmap(files, userns, err);
     auto_close int dev = workspace < 0        ? -1
                          : spare_devices >= 0 ? take_fd(&spare_devices)
@@ -270,10 +264,16 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                                       .network_ready = spare_network,
                                       .program = program};
     struct spawn_report report = {.stage = SPAWN_CLONED};
+    auto_image struct image image = {0};
     int pidfd_number = -1, sockets[2];
 
     if (folder < 0)
         return error_set_errno(err, ERR_INTERNAL, "sandbox folder");
+    /* First: what is missing costs nothing then. */
+    if (image_open(request->self_test ? folder : images_folder,
+                   request->self_test ? "image" : request->image, &image, err) < 0)
+        return -1;
+    report.image = image.inode;
     if (make_layers(folder, err) < 0 || cgroup_make(request->sandbox, &limits, err) < 0 ||
         cgroup_enter(request->sandbox, &entry, err) < 0)
         return -1;
@@ -311,7 +311,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         return -1;
     if (packet_send(result, &report, sizeof(report), &pidfd, 1, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "report");
-    if (grant_mounts(request, folder, ours, err) < 0)
+    if (grant_mounts(request, &image, folder, ours, err) < 0)
         return -1;
     /* Against a crowd of the sandbox's own processes, which begin at 0 and can't go below. */
     setpriority(PRIO_PROCESS, (id_t)report.pid, INIT_NICE);

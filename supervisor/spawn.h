@@ -37,6 +37,7 @@ enum spawn_stage {
 struct spawn_report {
     enum spawn_stage stage;
     pid_t pid;
+    uint64_t image; /* inode of the folder that it stands on */
     struct error error;
 };
 
