@@ -177,10 +177,10 @@ $(O)/tests/unit/ctl/%: $(O)/tests/unit/ctl/%.o $(filter-out %sandboxctl.o,$(CTL:
 	$(LINK) $< $(filter-out %sandboxctl.o,$(CTL:%.c=$(O)/%.o)) -Wl,--start-group $(RUN_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 # Each starts a supervisor of its own and runs the probe inside; status 77: it can't run here, and says why.
 $(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/server/run/sandbox.o $(COMMON_A) \
-                      | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe
+                      | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe
 	$(LINK) $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS)
 # Static, for any image. The kernel's headers come after musl's own.
-$(O)/tests/sandbox/probe: tests/sandbox/probe.c
+$(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe: $(O)/%: %.c
 	@mkdir -p $(@D)
 	$(call say,link)musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -idirafter /usr/include \
 	    -idirafter /usr/include/$(shell uname -m)-linux-gnu -o $@ $<

@@ -104,3 +104,10 @@ SCHEMA(file_remove);
 
 static const struct field directory_make_fields[] = {ID(directory_make), PATH(directory_make)};
 SCHEMA(directory_make);
+
+static const struct field port_open_fields[] = {
+    ID(port_open),
+    {NUMBER(port_open, port), .min = 1, .max = 65535},
+    {NUMBER(port_open, family), .min = 4, .max = 6},
+};
+SCHEMA(port_open);

@@ -163,6 +163,14 @@ struct directory_make {
     const char *path;
 };
 
+/* A TCP socket inside the sandbox's network namespace, not connected, non-blocking: whoever gets it
+ * connects it to 127.0.0.1 or ::1 at `port`. */
+struct port_open {
+    const char *sandbox;
+    int64_t port;
+    int64_t family; /* 4 or 6 */
+};
+
 extern const struct schema schema_nothing;
 #define MESSAGE(number, name, states, descriptors, answer) extern const struct schema schema_##name;
 #include "common/messages.def"

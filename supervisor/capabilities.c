@@ -18,9 +18,7 @@ static const cap_value_t inside[] = {
 static const cap_value_t main_loop[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID,
                                         CAP_KILL};
 
-/* Leave exactly `kept` permitted and effective, nothing inheritable or ambient, and nothing else to
- * gain by an exec. */
-static int keep(const cap_value_t *kept, int count, struct error *err)
+int capabilities_keep(const cap_value_t *kept, int count, struct error *err)
 {
     cap_t set = cap_init();
     int result = 0;
@@ -107,7 +105,7 @@ bool capabilities_have(int capability)
 
 int capabilities_keep_main(struct error *err)
 {
-    if (keep(main_loop, COUNT(main_loop), err) < 0)
+    if (capabilities_keep(main_loop, COUNT(main_loop), err) < 0)
         return -1;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "no_new_privs");
@@ -125,7 +123,7 @@ int capabilities_drop(struct containment *containment, struct error *err)
     (void)containment;
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "securebits");
-    return keep(inside, COUNT(inside), err);
+    return capabilities_keep(inside, COUNT(inside), err);
 }
 
 int privileges_lock(struct containment *containment, struct error *err)

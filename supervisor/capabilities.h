@@ -9,6 +9,9 @@
 
 /* Make everything that is permitted effective again: setfsuid(2) takes some away. */
 int capabilities_raise(struct error *err);
+/* Leave exactly `kept` permitted and effective, nothing inheritable or ambient, and nothing else to
+ * gain by an exec. */
+int capabilities_keep(const int *kept, int count, struct error *err);
 /* Refuse to go on without those that making a sandbox takes. */
 void capabilities_check(struct refusals *refusals);
 bool capabilities_have(int capability); /* effective */

@@ -14,6 +14,7 @@
 #include "supervisor/dispatch.h"
 #include "supervisor/exec.h"
 #include "supervisor/file_jobs.h"
+#include "supervisor/ports.h"
 #include "supervisor/sandbox.h"
 
 enum { DESCRIPTORS_TAKEN = 3, RECEIVE_BUFFER = 1 << 20 };
@@ -33,6 +34,7 @@ static void connection_close(struct connection *connection)
         exec_abandon(connection->command);
     if (connection->job)
         file_job_abandon(connection->job);
+    ports_forget(connection);
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
         if (box->asker == connection)
             box->asker = NULL;

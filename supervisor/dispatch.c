@@ -42,6 +42,7 @@ static bool must_wait(uint32_t type)
     case MESSAGE_exec:
     case MESSAGE_stop:
     case MESSAGE_destroy:
+    case MESSAGE_port_open:
         return true;
     default:
         return false;

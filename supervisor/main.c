@@ -28,6 +28,7 @@
 #include "supervisor/job.h"
 #include "supervisor/lifecycle.h"
 #include "supervisor/loop.h"
+#include "supervisor/ports.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"
 #include "supervisor/spawn.h"
@@ -146,9 +147,9 @@ static void reap(void)
 
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         job_reaped(pid);
-        if (pid == spawn_pid()) {
-            /* Without it nothing can start; the next supervisor takes over what runs. */
-            LOG(ERROR, "spawner_died");
+        if (pid == spawn_pid() || pid == ports_pid()) {
+            /* Without it little can be done; the next supervisor takes over what runs. */
+            LOG(ERROR, pid == spawn_pid() ? "spawner_died" : "ports_died");
             spawner_died = stopping = true;
         }
     }
@@ -225,8 +226,9 @@ static int start(struct error *err)
     /* Inits fall to this process when their worker ends. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "subreaper");
-    if (spawn_open(sandbox_folder(), err) < 0 || capabilities_keep_main(err) < 0 ||
-        loop_open(err) < 0 || watch_signals(err) < 0)
+    if (spawn_open(sandbox_folder(), err) < 0 || ports_open(err) < 0 ||
+        capabilities_keep_main(err) < 0 || loop_open(err) < 0 || watch_signals(err) < 0 ||
+        ports_watch(err) < 0)
         return -1;
     lifecycle_recover();
     if (selftest_run(err) < 0)
@@ -238,6 +240,7 @@ static void stop(void)
 {
     notify_send("STOPPING=1");
     connection_close_all();
+    ports_close();
     if (settings.stop_on_exit && !spawner_died)
         lifecycle_stop_all();
     cgroup_close(settings.state); /* which leaves those that are in use */

@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -428,6 +429,83 @@ int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const
     const struct directory_make body = {.sandbox = sandbox, .path = path};
 
     return ask(link, SIMPLE(directory_make, &body, SHORT_MS), err);
+}
+
+/* --- ports ---------------------------------------------------------------------------------------
+ */
+
+/* An unconnected socket of that family, made inside. */
+static int port_socket(struct sandbox_link *link, const char *sandbox, int64_t port, int64_t family,
+                       int *fd, struct error *err)
+{
+    struct call call = {
+        .type = MESSAGE_port_open,
+        .body_schema = &schema_port_open,
+        .body = &(struct port_open){.sandbox = sandbox, .port = port, .family = family},
+        .answer_schema = &schema_nothing,
+        .fd = fd,
+        .deadline_ms = SHORT_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
+/* 0, or an errno. */
+static int connect_until(int fd, const struct sockaddr *address, socklen_t length, int64_t deadline)
+{
+    struct pollfd event = {.fd = fd, .events = POLLOUT};
+    int result = 0;
+    socklen_t size = sizeof(result);
+
+    if (connect(fd, address, length) == 0)
+        return 0;
+    if (errno != EINPROGRESS)
+        return errno;
+    while (poll(&event, 1, wait_ms(deadline)) <= 0)
+        if (clock_ms() >= deadline)
+            return ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &result, &size) < 0 ? errno : result;
+}
+
+int sandbox_port_open(struct sandbox_link *link, const char *sandbox, int64_t port,
+                      int64_t timeout_ms, int *fd, struct error *err)
+{
+    const struct sockaddr_in four = {.sin_family = AF_INET,
+                                     .sin_port = htons((uint16_t)port),
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+                                     .sin6_port = htons((uint16_t)port),
+                                     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct {
+        int64_t family;
+        const struct sockaddr *address;
+        socklen_t length;
+    } ways[] = {{4, (const struct sockaddr *)&four, sizeof(four)},
+                {6, (const struct sockaddr *)&six, sizeof(six)}};
+    int64_t deadline = clock_ms() + timeout_ms;
+    int failure = ECONNREFUSED;
+
+    for (size_t i = 0; i < COUNT(ways) && failure == ECONNREFUSED; i++) {
+        auto_close int own = -1;
+
+        if (port_socket(link, sandbox, port, ways[i].family, &own, err) < 0) {
+            /* Kernels without IPv6: then nothing listens there. */
+            if (i > 0 && err->kind == ERR_UPSTREAM)
+                break;
+            return -1;
+        }
+        failure = connect_until(own, ways[i].address, ways[i].length, deadline);
+        if (failure == 0) {
+            *fd = take_fd(&own);
+            return 0;
+        }
+    }
+    if (failure == ETIMEDOUT)
+        return error_set(err, ERR_UPSTREAM, "what listens at port %lld does not accept in time",
+                         (long long)port);
+    /* Loopback without an IPv6 address is as if nobody listened there. */
+    return error_set(err, ERR_UPSTREAM, "nothing listens at port %lld of the sandbox",
+                     (long long)port);
 }
 
 /* --- draining ------------------------------------------------------------------------------------

@@ -69,6 +69,12 @@ int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const ch
 int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path,
                            struct error *err);
 
+/* A connection to what listens at `port` of the sandbox's own loopback, IPv4 or else IPv6. *fd is
+ * the caller's, non-blocking. ERR_UPSTREAM when nothing listens, or does not accept within
+ * `timeout_ms`. */
+int sandbox_port_open(struct sandbox_link *link, const char *sandbox, int64_t port,
+                      int64_t timeout_ms, int *fd, struct error *err);
+
 /* Read `fd` to nowhere until its end, in a thread of this process's own, so that who writes to it
  * never meets a closed pipe. Takes the descriptor. There is room for some thousands; beyond that
  * the oldest is closed. */
