@@ -47,7 +47,7 @@ SUPERVISOR_LIBS = -lseccomp -lcap
 CPPFLAGS += -I/usr/include/postgresql
 
 # sandboxctl is the operator's program; it needs no HTTP.
-CTL = server/sandboxctl.c server/doctor.c
+CTL = server/sandboxctl.c server/doctor.c $(wildcard server/images/*.c)
 
 room = $(patsubst %.c,$(O)/%.o,$(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c))))
 

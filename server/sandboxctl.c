@@ -1,16 +1,12 @@
 /* What an operator does from a shell: keys, migrations, images, sandboxes, and a look at the
  * machine. */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/arena.h"
@@ -19,6 +15,8 @@
 #include "common/settings.h"
 #include "common/token.h"
 #include "doctor.h"
+#include "images/import.h"
+#include "images/store.h"
 #include "run/sandbox.h"
 #include "store/database.h"
 #include "store/migrate.h"
@@ -84,6 +82,8 @@ struct options {
     bool force;
     bool running;
     bool json;
+    bool long_form;
+    const char *reference;
 };
 
 /* --- the database
@@ -243,13 +243,6 @@ static int sandbox_print(const struct options *options, char **arguments, struct
  * ----------------------------------------------------------------------------------------------------------------
  */
 
-static bool is_image_name(const char *name)
-{
-    return *name && strlen(name) <= 64 &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) &&
-           !strchr("._-", *name);
-}
-
 /* The script beside this program, or where make install puts it. */
 static const char *find_builder(char out[PATH_MAX])
 {
@@ -280,7 +273,7 @@ static int image_build(const struct options *options, char **arguments, struct e
     char *fresh[] = {(char *)builder, (char *)"--fresh", (char *)paths.images, (char *)name, NULL};
     char *cached[] = {(char *)builder, (char *)paths.images, (char *)name, NULL};
 
-    if (!is_image_name(name))
+    if (!store_is_name(name))
         return error_set(
             err, ERR_INVALID,
             "an image's name has a-z, 0-9, . _ and -, and starts with a letter or digit");
@@ -290,119 +283,65 @@ static int image_build(const struct options *options, char **arguments, struct e
     return error_set_errno(err, ERR_UNAVAILABLE, "%s", builder);
 }
 
-static int compare_names(const void *a, const void *b)
+static int open_images(struct buffer *socket, struct store *store, struct error *err)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return store_open(paths.images, socket_path(socket), paths.supervisor_state, store, err);
 }
 
-static int is_shown(const struct dirent *entry)
+static int image_import(const struct options *options, char **arguments, struct error *err)
 {
-    return is_image_name(entry->d_name);
-}
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
+    char digest[SHA256_HEX_SIZE];
 
-static int compare_entries(const struct dirent **a, const struct dirent **b)
-{
-    const char *first = (*a)->d_name, *second = (*b)->d_name;
-
-    return compare_names(&first, &second);
+    if (open_images(&socket, &store, err) < 0 ||
+        import_image(&store, arguments[0], options->reference, arguments[1], digest, err) < 0)
+        return -1;
+    printf("%s\n", digest);
+    return 0;
 }
 
 static int image_list(const struct options *options, char **arguments, struct error *err)
 {
-    struct dirent **entries;
-    int count = scandir(paths.images, &entries, is_shown, compare_entries);
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
 
-    (void)options;
     (void)arguments;
-    if (count < 0)
-        return error_set_errno(err, ERR_NOT_FOUND, "%s", paths.images);
-    for (int i = 0; i < count; i++) {
-        puts(entries[i]->d_name);
-        free(entries[i]);
-    }
-    free(entries);
-    return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
-{
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-/* No sandbox may stand on what goes: a lower layer that loses its files breaks who runs on it
- * (overlayfs is undefined then). Which image each one has is not told, so any that runs counts. */
-static int refuse_while_used(const struct options *options, struct error *err)
-{
-    auto_arena struct arena arena = {0};
-    struct sandbox_entry *entries;
-    size_t count, running = 0;
-
-    if (options->force)
-        return 0;
-    if (list_sandboxes(&arena, &entries, &count, err) < 0)
-        return err->kind == ERR_UNAVAILABLE ? 0 : -1; /* no supervisor, so nothing runs */
-    for (size_t i = 0; i < count; i++)
-        running += entries[i].state == SANDBOX_RUNNING;
-    if (running)
-        return error_set(err, ERR_CONFLICT,
-                         "%zu sandboxes run and may stand on it; stop them, or say --force",
-                         running);
-    return 0;
-}
-
-static int remove_tree(const char *path, struct error *err)
-{
-    if (nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "%s", path);
-    return 0;
+    return open_images(&socket, &store, err) < 0 ? -1
+                                                 : store_list(&store,
+                                                              options->json        ? STORE_JSON
+                                                              : options->long_form ? STORE_TABLE
+                                                                                   : STORE_NAMES,
+                                                              stdout, err);
 }
 
 static int image_remove(const struct options *options, char **arguments, struct error *err)
 {
-    auto_buffer struct buffer path = {0}, away = {0};
-    const char *name = arguments[0];
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
 
-    if (!is_image_name(name))
-        return error_set(err, ERR_INVALID, "%s is no image's name", name);
-    buffer_format(&path, "%s/%s", paths.images, name);
-    buffer_format(&away, "%s/.old.%s.%d", paths.images, name, (int)getpid());
-    if (access(path.data, F_OK) < 0)
-        return error_set_errno(err, ERR_NOT_FOUND, "%s", path.data);
-    if (refuse_while_used(options, err) < 0)
-        return -1;
-    if (rename(path.data, away.data) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "%s", path.data);
-    return remove_tree(away.data, err);
-}
-
-static int is_replaced(const struct dirent *entry)
-{
-    return strncmp(entry->d_name, ".old.", strlen(".old.")) == 0;
+    return open_images(&socket, &store, err) < 0
+               ? -1
+               : store_remove(&store, arguments[0], options->force, err);
 }
 
 static int image_prune(const struct options *options, char **arguments, struct error *err)
 {
-    struct dirent **entries;
-    int count, failed = 0;
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
 
     (void)arguments;
-    if (refuse_while_used(options, err) < 0)
-        return -1;
-    count = scandir(paths.images, &entries, is_replaced, compare_entries);
-    if (count < 0)
-        return error_set_errno(err, ERR_NOT_FOUND, "%s", paths.images);
-    for (int i = 0; i < count; i++) {
-        auto_buffer struct buffer path = {0};
+    return open_images(&socket, &store, err) < 0 ? -1 : store_prune(&store, options->force, err);
+}
 
-        buffer_format(&path, "%s/%s", paths.images, entries[i]->d_name);
-        failed += remove_tree(path.data, err) < 0;
-        free(entries[i]);
-    }
-    free(entries);
-    return failed ? -1 : 0;
+static int image_verify(const struct options *options, char **arguments, struct error *err)
+{
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
+
+    (void)options;
+    return open_images(&socket, &store, err) < 0 ? -1
+                                                 : store_verify(&store, arguments[0], stdout, err);
 }
 
 /* --- the machine
@@ -446,7 +385,10 @@ static const struct {
     {"migrate", NULL, run_migrate, 0, 0, "", "bring the database to this version"},
     {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [NAME]",
      "build an image from Debian packages (default: base)"},
-    {"image", "list", image_list, 0, 0, "", "the images of this machine"},
+    {"image", "import", image_import, 2, 2, "[--reference R] SOURCE NAME",
+     "make an image of an OCI layout, an archive of docker save, or a root file system's"},
+    {"image", "list", image_list, 0, 0, "[--long] [--json]", "the images of this machine"},
+    {"image", "verify", image_verify, 0, 1, "[NAME]", "read an image, or all, for damage"},
     {"image", "remove", image_remove, 1, 1, "[--force] NAME", "remove an image"},
     {"image", "prune", image_prune, 0, 0, "[--force]",
      "remove what newer builds of images replaced"},
@@ -475,6 +417,8 @@ static int parse_options(int argc, char **argv, struct options *options)
         {"force", no_argument, NULL, 'F'},
         {"running", no_argument, NULL, 'r'},
         {"json", no_argument, NULL, 'j'},
+        {"long", no_argument, NULL, 'g'},
+        {"reference", required_argument, NULL, 'R'},
         {"help", no_argument, NULL, 'h'},
         {"settings-manual", no_argument, NULL, 'm'},
         {NULL, 0, NULL, 0},
@@ -503,6 +447,12 @@ static int parse_options(int argc, char **argv, struct options *options)
             break;
         case 'j':
             options->json = true;
+            break;
+        case 'g':
+            options->long_form = true;
+            break;
+        case 'R':
+            options->reference = optarg;
             break;
         case 'h':
             print_help(stdout);

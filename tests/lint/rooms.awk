@@ -18,7 +18,7 @@ BEGIN {
 function room_of(path) {
     if (path ~ /^common\//) return "common"
     if (path ~ /^supervisor\//) return "supervisor"
-    if (path ~ /^server\/(sandboxctl|doctor)\./) return "ctl"
+    if (path ~ /^server\/((sandboxctl|doctor)\.|images\/)/) return "ctl"
     if (path ~ /^server\/(store|http|run|api)\//) { sub(/^server\//, "", path); sub(/\/.*/, "", path); return path }
     if (path ~ /^server\//) return "main"
     return ""
@@ -30,7 +30,7 @@ function target_of(name) {
     sub(/^server\//, "", name)
     if (name ~ /^(store|http|run|api)\//) return room_of("server/" name)
     if (name in shared) return "settings"
-    if (name ~ /^(sandboxctl|doctor)\./) return "ctl"
+    if (name ~ /^((sandboxctl|doctor)\.|images\/)/) return "ctl"
     if (name ~ /^(main|master|listener|worker|streamer|role|routes)\./) return "main"
     return ""
 }
