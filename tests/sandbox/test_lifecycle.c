@@ -225,6 +225,7 @@ START_TEST(a_killed_supervisor_finds_its_sandboxes)
     fixture_destroy(idle);
     fixture_destroy(stopped);
     fixture_destroy(dead);
+    fixture_shell("ls -AlR %s/state/sandboxes | head -60", fixture_root); /* shown by a failure */
     ck_assert_int_eq(count_lines("ls -A %s/state/sandboxes | wc -l", fixture_root), 0);
 }
 END_TEST
