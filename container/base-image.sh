@@ -82,13 +82,12 @@ build() {
 finish() {
     local root=$1
     rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/var/cache/debconf/*-old "$root"/var/log/* "$root"/tmp/* \
-        "$root"/usr/lib/python3*/test "$root"/etc/apt/apt.conf.d/99mmdebstrap "$root"/etc/dpkg/dpkg.cfg.d/99mmdebstrap "$root"/etc/resolv.conf
+        "$root"/usr/lib/python3*/test "$root"/etc/apt/apt.conf.d/99mmdebstrap "$root"/etc/dpkg/dpkg.cfg.d/99mmdebstrap
     # Credentials of this host's archives are none of the sandbox's business.
     find "$root/etc/apt" -name '*.list' -exec sed -i -E 's#://[^/@ ]+@#://#' {} +
     : >"$root/etc/machine-id"
-    : >"$root/etc/hostname"
-    : >"$root/etc/resolv.conf"
-    printf '127.0.0.1 localhost\n' >"$root/etc/hosts"
+    # Each sandbox makes its own, which is cheaper than to replace some.
+    rm -f "$root/etc/hostname" "$root/etc/resolv.conf" "$root/etc/hosts"
     grep -q '^sandbox:' "$root/etc/passwd" || {
         printf 'sandbox:x:1000:1000::/workspace:/bin/bash\n' >>"$root/etc/passwd"
         printf 'sandbox:x:1000:\n' >>"$root/etc/group"

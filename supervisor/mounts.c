@@ -129,8 +129,7 @@ static int set_layer(int filesystem, const char *key, int layer, struct error *e
     return 0;
 }
 
-static int overlay_as_root_of_sandbox(const int *lowers, size_t count, int upper,
-                                      struct error *err)
+static int overlay_as_root_of_sandbox(const int *lowers, size_t count, int upper, struct error *err)
 {
     static const char *const options[] = {"redirect_dir", "on", "xino", "off",
                                           "volatile",     NULL, NULL};
@@ -171,6 +170,111 @@ int mounts_overlay(const int *lowers, size_t count, int upper, uid_t root_id, st
 /* --- inside: before the root changes
  * ------------------------------------------------------------------------------------ */
 
+static int write_limit(int system, const char *path, const char *format, int64_t value,
+                       struct error *err)
+{
+    char full[128], text[64];
+    int length = snprintf(text, sizeof(text), format, (long long)value);
+
+    snprintf(full, sizeof(full), "fs/cgroup/%s", path);
+    auto_close int fd = openat(system, full, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    if (fd < 0 || write(fd, text, (size_t)length) != length)
+        return error_set_errno(err, ERR_INTERNAL, "/sys/%s", full);
+    return 0;
+}
+
+/* Where language runtimes look for how much they may use, in both shapes: nothing but numbers, and
+ * nothing behind them. */
+static int tell_limits(const struct containment *containment, struct error *err)
+{
+    const struct {
+        const char *path, *format;
+        int64_t value;
+    } limits[] = {
+        {"memory.max", "%lld\n", containment->memory_bytes},
+        {"pids.max", "%lld\n", containment->pids},
+        {"cpu.max", "%lld 100000\n", containment->cpu_percent * 1000},
+        {"memory/memory.limit_in_bytes", "%lld\n", containment->memory_bytes},
+        {"pids/pids.max", "%lld\n", containment->pids},
+        {"cpu/cpu.cfs_quota_us", "%lld\n", containment->cpu_percent * 1000},
+        {"cpu/cpu.cfs_period_us", "%lld\n", 100000},
+    };
+    static const char *const folders[] = {"fs", "fs/cgroup", "fs/cgroup/memory", "fs/cgroup/pids",
+                                          "fs/cgroup/cpu"};
+
+    for (size_t i = 0; i < COUNT(folders); i++)
+        if (mkdirat(containment->system, folders[i], 0755) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "/sys/%s", folders[i]);
+    for (size_t i = 0; i < COUNT(limits); i++)
+        if (write_limit(containment->system, limits[i].path, limits[i].format, limits[i].value,
+                        err) < 0)
+            return -1;
+    return 0;
+}
+
+/* What masks are made of, on the file system of /sys. */
+static const char empty_file[] = ".none", empty_folder[] = ".empty";
+
+static int fill_system(const struct containment *containment, struct error *err)
+{
+    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    if (tell_limits(containment, err) < 0)
+        return -1;
+    if (mknodat(containment->system, empty_file, S_IFREG | 0444, 0) < 0 ||
+        mkdirat(containment->system, empty_folder, 0555) < 0 ||
+        mount_setattr(containment->system, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "/sys");
+    return 0;
+}
+
+/* Of /proc. What this kernel does not have is fine. */
+static const char *const masked_files[] = {
+    "kcore",        "kallsyms",      "keys",       "key-users",   "timer_list",
+    "sched_debug",  "sysrq-trigger", "kmsg",       "slabinfo",    "latency_stats",
+    "timer_stats",  "kpagecount",    "kpageflags", "vmallocinfo", "kpagecgroup",
+    "pagetypeinfo", "iomem",         "ioports",    "interrupts",  "config.gz",
+};
+
+static const char *const masked_folders[] = {"acpi", "scsi", "asound", "driver", "dynamic_debug"};
+
+static const char *const read_only_folders[] = {"sys", "irq", "bus", "fs", "tty"};
+
+/* Put a clone of `source`/`name` over `target` of the new /proc, before it is anywhere: names of
+ * one part in a file system of the kernel's own, so nothing can lead elsewhere. */
+static int cover(int source, const char *name, bool read_only, int proc, const char *target,
+                 struct error *err)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    if (faccessat(proc, target, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0;
+    auto_close int mount =
+        open_tree(source, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+    if (mount < 0 ||
+        (!read_only &&
+         mount_setattr(mount, "", AT_EMPTY_PATH, &attributes, sizeof(attributes)) < 0) ||
+        move_mount(mount, "", proc, target, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "cover /proc/%s", target);
+    return 0;
+}
+
+int proc_mask(struct containment *containment, struct error *err)
+{
+    const int proc = containment->proc, system = containment->system;
+
+    for (size_t i = 0; i < COUNT(masked_files); i++)
+        if (cover(system, empty_file, true, proc, masked_files[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < COUNT(masked_folders); i++)
+        if (cover(system, empty_folder, true, proc, masked_folders[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < COUNT(read_only_folders); i++)
+        if (cover(proc, read_only_folders[i], false, proc, read_only_folders[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 int mounts_make(struct containment *containment, struct error *err)
 {
     char size[32], inodes[32], terminals[16];
@@ -197,7 +301,7 @@ int mounts_make(struct containment *containment, struct error *err)
         (containment->system =
              make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, system_options, err)) < 0)
         return -1;
-    return 0;
+    return fill_system(containment, err);
 }
 
 /* --- inside: after it ------------------------------------------------------------------------ */
@@ -226,82 +330,8 @@ static int attach(int mount, const char *path, struct error *err)
     return 0;
 }
 
-/* Put a clone of what is at `from` over `path`; a `path` that this kernel does not have is fine. */
-static int cover(const char *from, const char *path, struct error *err)
-{
-    auto_close int target = open_strictly(path, 0);
-    auto_close int mount = -1;
-    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
-
-    if (target < 0 && errno == ENOENT)
-        return 0;
-    mount = open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
-    if (target < 0 || mount < 0)
-        return error_set_errno(err, ERR_INTERNAL, "%s", path);
-    /* A device is written to through a read-only mount all the same. */
-    if (mount_setattr(mount, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0 ||
-        move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "cover %s", path);
-    return 0;
-}
-
-static const char *const masked_files[] = {
-    "/proc/kcore",      "/proc/kallsyms",      "/proc/keys",          "/proc/key-users",
-    "/proc/timer_list", "/proc/sched_debug",   "/proc/sysrq-trigger", "/proc/kmsg",
-    "/proc/slabinfo",   "/proc/latency_stats", "/proc/timer_stats",   "/proc/kpagecount",
-    "/proc/kpageflags", "/proc/vmallocinfo",   "/proc/kpagecgroup",   "/proc/pagetypeinfo",
-    "/proc/iomem",      "/proc/ioports",       "/proc/interrupts",    "/proc/config.gz",
-};
-
-static const char *const masked_folders[] = {"/proc/acpi", "/proc/scsi", "/proc/asound",
-                                             "/proc/driver", "/proc/dynamic_debug"};
-
-static const char *const read_only_paths[] = {"/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs",
-                                              "/proc/tty"};
-
-static int write_limit(const char *path, const char *format, int64_t value, struct error *err)
-{
-    char full[128];
-
-    snprintf(full, sizeof(full), "/sys/fs/cgroup/%s", path);
-    auto_close int fd = open(full, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-    if (fd < 0 || dprintf(fd, format, (long long)value) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "%s", full);
-    return 0;
-}
-
-/* Where language runtimes look for how much they may use, in both shapes: nothing but numbers, and
- * nothing behind them. */
-static int tell_limits(const struct containment *containment, struct error *err)
-{
-    const struct {
-        const char *path, *format;
-        int64_t value;
-    } limits[] = {
-        {"memory.max", "%lld\n", containment->memory_bytes},
-        {"pids.max", "%lld\n", containment->pids},
-        {"cpu.max", "%lld 100000\n", containment->cpu_percent * 1000},
-        {"memory/memory.limit_in_bytes", "%lld\n", containment->memory_bytes},
-        {"pids/pids.max", "%lld\n", containment->pids},
-        {"cpu/cpu.cfs_quota_us", "%lld\n", containment->cpu_percent * 1000},
-        {"cpu/cpu.cfs_period_us", "%lld\n", 100000},
-    };
-    static const char *const folders[] = {"/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/memory",
-                                          "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu"};
-
-    for (size_t i = 0; i < COUNT(folders); i++)
-        if (mkdir(folders[i], 0755) < 0)
-            return error_set_errno(err, ERR_INTERNAL, "%s", folders[i]);
-    for (size_t i = 0; i < COUNT(limits); i++)
-        if (write_limit(limits[i].path, limits[i].format, limits[i].value, err) < 0)
-            return -1;
-    return 0;
-}
-
 int mounts_attach(struct containment *containment, struct error *err)
 {
-    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
-
     if (attach(containment->devices, "/dev", err) < 0 ||
         attach(containment->terminals, "/dev/pts", err) < 0 ||
         attach(containment->shared_memory, "/dev/shm", err) < 0 ||
@@ -310,22 +340,5 @@ int mounts_attach(struct containment *containment, struct error *err)
         attach(containment->workspace, WORKSPACE_PATH, err) < 0 ||
         attach(containment->system, "/sys", err) < 0)
         return -1;
-    if (mkdir("/sys/empty", 0555) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "/sys");
-    for (size_t i = 0; i < COUNT(masked_files); i++)
-        if (cover("/dev/null", masked_files[i], err) < 0)
-            return -1;
-    for (size_t i = 0; i < COUNT(masked_folders); i++)
-        if (cover("/sys/empty", masked_folders[i], err) < 0)
-            return -1;
-    for (size_t i = 0; i < COUNT(read_only_paths); i++)
-        if (cover(read_only_paths[i], read_only_paths[i], err) < 0)
-            return -1;
-    if (rmdir("/sys/empty") < 0 && errno != EBUSY)
-        return error_set_errno(err, ERR_INTERNAL, "/sys");
-    if (tell_limits(containment, err) < 0)
-        return -1;
-    if (mount_setattr(containment->system, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "read-only /sys");
     return 0;
 }

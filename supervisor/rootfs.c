@@ -27,15 +27,19 @@ int rootfs_pivot(struct containment *containment, struct error *err)
     return 0;
 }
 
-/* Replace a file of the image; whatever its name was before, a link perhaps, is not followed. */
+/* Make the file, or replace the image's; whatever that name was before, a link perhaps, is not
+ * followed. */
 static int file_replace(int directory, const char *name, const char *text, struct error *err)
 {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     size_t length = strlen(text);
+    auto_close int fd = openat(directory, name, flags, 0644);
 
-    if (unlinkat(directory, name, 0) < 0 && errno != ENOENT)
-        return error_set_errno(err, ERR_INTERNAL, "/etc/%s", name);
-    auto_close int fd =
-        openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == EEXIST) {
+        if (unlinkat(directory, name, 0) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "/etc/%s", name);
+        fd = openat(directory, name, flags, 0644);
+    }
     if (fd < 0 || write(fd, text, length) != (ssize_t)length)
         return error_set_errno(err, ERR_INTERNAL, "/etc/%s", name);
     return 0;

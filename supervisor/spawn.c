@@ -340,6 +340,12 @@ static _Noreturn void work(int socket)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGALRM, SIG_DFL);
+    /* Without it, no sandbox. */
+    if (seccomp_refuse() < 0) {
+        LOG(ERROR, "spawner", V("reason", strerror(errno)));
+        sleep(1);
+        _exit(EXIT_FAILURE);
+    }
     for (;;) {
         struct spawn_report report = {.stage = SPAWN_STARTED};
         int received;

@@ -66,7 +66,7 @@ int descriptors_close(struct containment *containment, struct error *err)
 int syscalls_refuse(struct containment *containment, struct error *err)
 {
     (void)containment;
-    if (seccomp_load_filters() < 0)
+    if (seccomp_allow() < 0)
         return error_set_errno(err, ERR_INTERNAL, "filter");
     return 0;
 }
