@@ -1,6 +1,6 @@
 # Agent Sandbox. `make help` lists the targets.
 #
-#   BUILD=release|debug|asan|tsan|coverage   the flavour; each has a folder of its own under build/
+#   BUILD=release|debug|asan|tsan|coverage|fuzz   the flavour; each has a folder of its own under build/
 #   CC=gcc|clang                             the compiler
 #   O=DIR                                    another build folder
 #   JOBS=N                                   how many compilers run and check start at once
@@ -25,9 +25,10 @@ FLAVOUR_debug    = -O0 -g3
 FLAVOUR_asan     = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 FLAVOUR_tsan     = -O1 -g -fsanitize=thread
 FLAVOUR_coverage = -O0 -g --coverage
+FLAVOUR_fuzz     = -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 FLAVOUR = $(FLAVOUR_$(BUILD))
 ifeq ($(FLAVOUR),)
-$(error BUILD=$(BUILD) is not one of release debug asan tsan coverage)
+$(error BUILD=$(BUILD) is not one of release debug asan tsan coverage fuzz)
 endif
 
 CPPFLAGS += -D_GNU_SOURCE -I. -Iserver -I$(O)
@@ -191,19 +192,28 @@ SANDBOX_BENCH = $(O)/tests/load/sandbox_bench
 $(SANDBOX_BENCH): $(O)/tests/load/sandbox_bench.o $(O)/server/run/sandbox.o $(COMMON_A)
 	$(LINK) $^
 
+# tests/fuzz/fuzz_x.c, with what it tests: a program that replays tests/fuzz/corpus/x, and with BUILD=fuzz one that goes on from there.
+FUZZ = $(patsubst %.c,$(O)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_DRIVER = $(if $(filter fuzz,$(BUILD)),-fsanitize=fuzzer,$(O)/tests/fuzz/replay.o)
+FUZZ_ROOMS  = $(COMMON_A)
+$(O)/tests/fuzz/fuzz_head $(O)/tests/fuzz/fuzz_multipart $(O)/tests/fuzz/fuzz_router: FUZZ_ROOMS = $(HTTP_A)
+$(O)/tests/fuzz/fuzz_events $(O)/tests/fuzz/fuzz_dispatch $(O)/tests/fuzz/fuzz_path: FUZZ_ROOMS = $(O)/supervisor.a $(COMMON_A)
+$(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(HTTP_A) $(O)/supervisor.a
+	$(LINK) $< $(FUZZ_DRIVER) -Wl,--start-group $(FUZZ_ROOMS) -Wl,--end-group $(SERVER_LIBS) $(SUPERVISOR_LIBS)
+
 # Test programs read queries.def and their own fixtures; the scripts know where things were built.
 $(UNIT:%=%.o) $(SANDBOX:%=%.o): $(O)/sql/queries.def $(O)/sql/migrations.def
-unit sandbox units api bench memcheck coverage check run: export O := $(O)
-unit sandbox units api bench memcheck coverage check: export BUILD := $(BUILD)
+unit sandbox units api bench memcheck coverage replay check run: export O := $(O)
+unit sandbox units api bench memcheck coverage replay check: export BUILD := $(BUILD)
 
 .PHONY: tests
-tests: $(PROGRAMS) $(UNIT) $(SANDBOX)
+tests: $(PROGRAMS) $(UNIT) $(SANDBOX) $(FUZZ)
 
-.PHONY: check unit sandbox units api
+.PHONY: check unit sandbox units api replay fuzz
 check: ## install what is missing, build, run every test and the quick lint
 	@container/packages.sh run check
 	@+$(MAKE) --no-print-directory -j$(JOBS) tests
-	@tests/run.sh unit sandbox units api lint
+	@tests/run.sh unit replay sandbox units api lint
 
 unit: $(UNIT) ## tests without services and privilege
 	@tests/run.sh unit
@@ -216,6 +226,15 @@ units: $(PROGRAMS) ## the systemd units under a systemd in namespaces, as root
 
 api: $(PROGRAMS) ## tests of the real programs through their API; ARGS goes to pytest
 	@tests/run.sh api $(ARGS)
+
+replay: $(FUZZ) ## what fuzzing has found so far, once more
+	@tests/run.sh replay
+
+FUZZ_SECONDS ?= 60
+fuzz: ## every fuzz target for FUZZ_SECONDS, one after the other; FUZZ_TARGETS="wire path" chooses
+	@container/packages.sh run check fuzz
+	@+$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz CC=clang O=build/fuzz $(FUZZ:$(O)/%=build/fuzz/%)
+	@O=build/fuzz BUILD=fuzz tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 .PHONY: bench
 bench: ## how fast it is, beside what it is built on

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run tests that were built: tests/run.sh STAGE...   with stages unit, sandbox, units, api, lint, memcheck, bench.
+# Run tests that were built: tests/run.sh STAGE...   with stages unit, replay, sandbox, units, api, lint, memcheck, bench.
 #
 # O says where they were built. A stage `api` or `bench` that stands alone hands the words behind it to its program.
 set -uo pipefail
@@ -74,6 +74,23 @@ built() {
 stage_unit() {
     # shellcheck disable=SC2046 # names of ours, without blanks
     check_programs unit $(built 'unit/*')
+}
+
+# Fuzz targets on their corpora: what was found once must not come back.
+stage_replay() {
+    local program name output passed=0 bad=0
+    for program in "$O"/tests/fuzz/fuzz_*; do
+        [[ -x $program && $program != *.* ]] || continue
+        name=${program##*/fuzz_}
+        if output=$(timeout -k 10 120 "$program" "tests/fuzz/corpus/$name" 2>&1); then
+            passed=$((passed + 1))
+        else
+            bad=$((bad + 1))
+            printf 'replay: %s failed\n%s\n' "$name" "$(tail -n 40 <<<"$output")"
+        fi
+    done
+    echo "replay: $passed passed, $bad failed"
+    [ "$passed" -gt 0 ] && [ "$bad" = 0 ]
 }
 
 stage_sandbox() {

@@ -6,6 +6,12 @@
 
 #include "http/chunks.h"
 #include "http/head.h"
+#include "http/router.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+const struct route routes[] = {{.room = "none"}};
+const size_t route_count = COUNT(routes);
 
 static void must(bool holds)
 {
@@ -59,8 +65,6 @@ static void check_chunks(const char *bytes, size_t size)
     if (result == 0)
         must(used == in && got == out && steps.done == whole.done);
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -40,7 +40,7 @@ libraries() {
 shell() { git ls-files '*.sh' .ci/run | xargs shellcheck; }
 
 spelling() {
-    git ls-files | grep -vE '\.(png|svg)$' | xargs codespell --ignore-words=tests/lint/words.txt
+    git ls-files | grep -vE '\.(png|svg)$|^tests/fuzz/corpus/' | xargs codespell --ignore-words=tests/lint/words.txt
 }
 
 # A header includes what its declarations need.
