@@ -18,7 +18,7 @@ SCHEMA(create);
 
 static const struct field start_fields[] = {
     ID(start),
-    {TEXT(start, image), .min = 1, .max = 128, .pattern = "[a-z0-9][a-z0-9._-]*"},
+    {TEXT(start, image), .min = 1, .max = 128, .pattern = IMAGE_NAME_PATTERN},
     {TEXT(start, hostname), .min = 1, .max = 63, .pattern = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"},
     {NUMBER(start, memory_bytes), .min = 16 << 20, .max = INT64_C(1) << 42},
     {NUMBER(start, pids), .min = 8, .max = 32768},
@@ -34,6 +34,7 @@ static const struct field exec_fields[] = {
     {TEXT(exec, directory), .min = 1, .max = 4095},
     {NUMBER(exec, timeout_ms), .min = 1, .max = 3600 * 1000},
     {NUMBER(exec, uid), .max = 65533},
+    {TEXTS(exec, defaults), .max = 64},
 };
 SCHEMA(exec);
 

@@ -33,12 +33,14 @@ struct create {
     const char *sandbox;
 };
 
+#define IMAGE_NAME_PATTERN "[a-z0-9][a-z0-9._-]*"
+
 /* Boot: namespaces, root file system over `image`, workspace at /workspace, init. Answered when
  * init is ready. A start that fails leaves the sandbox as it was (CREATED or STOPPED) and nothing
  * else behind. */
 struct start {
     const char *sandbox;
-    const char *image; /* a name below the images folder: [a-z0-9][a-z0-9._-]* */
+    const char *image; /* a name below the images folder */
     const char *hostname;
     int64_t memory_bytes;
     int64_t pids;
@@ -51,10 +53,11 @@ struct start {
 struct exec {
     const char *sandbox;
     struct texts argv;        /* argv[0] is looked up in PATH of `environment` */
-    struct texts environment; /* "NAME=value"; nothing else is added */
+    struct texts environment; /* "NAME=value"; the image's come behind, where it has others */
     const char *directory;    /* absolute, inside */
     int64_t timeout_ms;       /* then the whole tree is killed */
     int64_t uid;              /* and gid, inside; capabilities go with 0 only */
+    struct texts defaults;    /* variables that neither `environment` nor the image has */
 };
 
 struct exec_result {

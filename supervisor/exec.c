@@ -22,6 +22,7 @@
 #include "supervisor/cgroup.h"
 #include "supervisor/connection.h"
 #include "supervisor/dispatch.h"
+#include "supervisor/environment.h"
 #include "supervisor/init.h"
 #include "supervisor/packet.h"
 
@@ -277,6 +278,7 @@ void exec_abandon(struct command *command)
 void exec_end_all(struct sandbox *box, const struct error *reason)
 {
     loop_close_watch(&box->control);
+    environment_forget(box);
     while (box->commands) {
         struct connection *connection = box->commands->connection;
 
@@ -310,7 +312,6 @@ static int build_packet(const struct exec *body, struct command *command, struct
     struct init_request head = {
         .type = INIT_EXEC,
         .argc = (uint32_t)body->argv.count,
-        .envc = (uint32_t)body->environment.count,
         .id = command->id,
         .timeout_ms = body->timeout_ms,
         .uid = (uint32_t)body->uid,
@@ -321,11 +322,10 @@ static int build_packet(const struct exec *body, struct command *command, struct
     buffer_add(packet, body->directory, strlen(body->directory) + 1);
     for (size_t i = 0; i < body->argv.count; i++)
         buffer_add(packet, body->argv.items[i], strlen(body->argv.items[i]) + 1);
-    for (size_t i = 0; i < body->environment.count; i++)
-        buffer_add(packet, body->environment.items[i], strlen(body->environment.items[i]) + 1);
+    head.envc = environment_add(command->box, body, packet);
     head.length = (uint32_t)(packet->length - sizeof(head));
     memcpy(packet->data, &head, sizeof(head));
-    if (head.length > INIT_DATA_MAX)
+    if (head.length > INIT_DATA_MAX || head.envc > INIT_TEXTS_MAX - head.argc)
         return error_set(err, ERR_TOO_LARGE, "exec: the command and its environment are too long");
     return 0;
 }

@@ -92,6 +92,12 @@ static int read_lines(int images, const char *name, const char *text, size_t len
         if (strncmp(line, "layer ", 6) == 0 &&
             (!is_digest(line + 6, size - 6) || open_layer(images, name, line + 6, image, err) < 0))
             return err->kind == ERR_NONE ? damaged(name, "a layer has no digest", err) : -1;
+        if (strncmp(line, "env ", 4) == 0) {
+            if (!memchr(line + 5, '=', size < 5 ? 0 : size - 5) || line[4] == '=')
+                return damaged(name, "a variable has no name", err);
+            buffer_add(&image->variables, line + 4, size - 4);
+            buffer_char(&image->variables, '\0');
+        }
         line += size + 1;
     }
     return image->count ? 0 : damaged(name, "it has no layer", err);
@@ -178,4 +184,6 @@ void image_close(struct image *image)
 {
     while (image->count)
         close(image->layers[--image->count]);
+    buffer_done(&image->variables);
+    image->variables = (struct buffer){0};
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/arena.h"
 #include "common/error.h"
 
 enum { IMAGE_LAYERS_MAX = 32, IMAGE_DIGEST_LENGTH = 64 };
@@ -17,7 +18,8 @@ enum { IMAGE_LAYERS_MAX = 32, IMAGE_DIGEST_LENGTH = 64 };
 struct image {
     int layers[IMAGE_LAYERS_MAX]; /* folders, the lowest first */
     size_t count;
-    uint64_t inode; /* of the image's folder: tells its versions apart */
+    uint64_t inode;          /* of the image's folder: tells its versions apart */
+    struct buffer variables; /* "NAME=value" of its commands, each with its NUL */
 };
 
 /* Open the image `name` in the folder `images` (a descriptor). ERR_NOT_FOUND: there is none;

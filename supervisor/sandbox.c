@@ -174,6 +174,7 @@ void sandbox_forget(struct sandbox *box)
     spawn_end(&box->spawning);
     loop_close_watch(&box->process);
     loop_close_watch(&box->control);
+    buffer_done(&box->environment);
     free(box);
 }
 

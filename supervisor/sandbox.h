@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/arena.h"
 #include "common/error.h"
 #include "common/messages.h"
 #include "supervisor/loop.h"
@@ -39,6 +40,8 @@ struct sandbox {
     struct timer deadline;     /* of a start */
     struct teardown *teardown; /* while it is on its way down: see lifecycle.c */
     struct command *commands;
+    struct buffer environment; /* what its image says, once it was needed: see environment.h */
+    bool environment_known;
     struct sandbox *next, **link;
     struct sandbox *same_bucket;
 };

@@ -24,6 +24,7 @@
 #include "common/log.h"
 #include "common/scope.h"
 #include "supervisor/capabilities.h"
+#include "supervisor/environment.h"
 #include "supervisor/image.h"
 #include "supervisor/mounts.h"
 #include "supervisor/network.h"
@@ -278,7 +279,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         cgroup_enter(request->sandbox, &entry, err) < 0)
         return -1;
     auto_close int listener = make_listener(folder, err);
-    if (listener < 0)
+    if (listener < 0 || environment_keep(folder, &image.variables, err) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
         return error_set_errno(err, ERR_INTERNAL, "socketpair");

@@ -1,7 +1,7 @@
 /* The variables of every command in a sandbox. */
 #include "run/environment.h"
 
-#include <string.h>
+#include <stdint.h>
 
 #include "common/json.h"
 #include "common/scope.h"
@@ -32,24 +32,24 @@ static int set_variable(const char *key, const char *value, void *context)
     struct variables *variables = context;
     struct arena *arena = variables->arena;
     const char *text = json_member_text(arena, arena_text(arena, "{\"v\":%s}", value), "v");
-    size_t length = strlen(key), i = 0;
 
-    while (i < COUNT(base) && (strncmp(base[i], key, length) != 0 || base[i][length] != '='))
-        i++;
-    if (i == COUNT(base))
-        i = variables->all.count++;
-    variables->all.items[i] = arena_text(arena, "%s=%s", key, text ? text : "");
+    variables->all.items[variables->all.count++] =
+        arena_text(arena, "%s=%s", key, text ? text : "");
     return 0;
 }
 
 struct texts environment_make(struct arena *arena, const char *manifest)
 {
-    struct variables variables = {.arena = arena, .all.count = COUNT(base)};
-    size_t count = COUNT(base);
+    struct variables variables = {.arena = arena};
+    size_t count = 0;
 
     json_each(arena, manifest, count_variable, &count);
-    variables.all.items = arena_alloc(arena, count * sizeof(*variables.all.items));
-    memcpy(variables.all.items, base, sizeof(base));
+    variables.all.items = arena_alloc(arena, (count + 1) * sizeof(*variables.all.items));
     json_each(arena, manifest, set_variable, &variables);
     return variables.all;
+}
+
+struct texts environment_defaults(void)
+{
+    return (struct texts){(const char **)(uintptr_t)base, COUNT(base)};
 }

@@ -5,8 +5,9 @@
 #include "common/arena.h"
 #include "common/field.h"
 
-/* "NAME=value": ours, and those of `manifest` (an object of texts), which win. Nothing of the
- * server's own goes in. */
+/* "NAME=value" of `manifest` (an object of texts). Nothing of the server's own goes in. */
 struct texts environment_make(struct arena *arena, const char *manifest);
+/* What a command has besides, unless the manifest or the image says otherwise. */
+struct texts environment_defaults(void);
 
 #endif

@@ -160,6 +160,9 @@ static int start_sandbox(const struct boot *boot, struct error *err)
         .tmp_bytes = settings.sandbox_tmp_mb << 20,
     };
 
+    /* Whatever an agent has asked for: what can't be a name is the name of nothing. */
+    if (!field_matches(IMAGE_NAME_PATTERN, start.image))
+        return error_set(err, ERR_NOT_FOUND, "there is no image '%s'", start.image);
     snprintf(hostname, sizeof(hostname), "session-%.8s", boot->session_id);
     /* Only the first boot makes the folders: a workspace that is gone later is not silently
      * replaced by an empty one. */

@@ -12,6 +12,7 @@
 #include "common/json.h"
 #include "common/scope.h"
 #include "common/utf8.h"
+#include "run/environment.h"
 
 enum {
     SHELL_TIMEOUT_S = 60,
@@ -276,6 +277,7 @@ static int do_shell(const struct tool_place *place, const void *arguments,
         .sandbox = place->session_id,
         .argv = {argv, COUNT(argv)},
         .environment = place->environment,
+        .defaults = environment_defaults(),
         .directory = place->workdir,
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };

@@ -50,6 +50,17 @@ def test_an_entry_that_is_in_the_way_of_another_fails_the_boot(client, make_agen
     assert "manifest entry 'x/y'" in str(info.value)
 
 
+@pytest.mark.parametrize("image", ["no-such-image", "img:1", "../../etc", "Ü"])
+def test_an_image_that_is_not_there_fails_the_boot_once(client, make_agent, image):
+    began = time.monotonic()
+    session = client.sessions.create(make_agent(image=image).id)
+    with pytest.raises(RunFailedError):
+        client.sessions.wait_until_running(session.id, timeout=60)
+    row = client.sessions.get(session.id)
+    assert row.status == "error" and row.error == f"there is no image '{image}'"
+    assert time.monotonic() - began < 5 and types(client, session.id).count("session.status_error") == 1
+
+
 def test_a_boot_that_fails_can_be_repaired(client, make_agent):
     agent = make_agent(manifest=NOWHERE)
     session = client.sessions.create(agent.id)

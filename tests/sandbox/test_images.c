@@ -69,6 +69,49 @@ START_TEST(layers_lie_one_over_the_other)
 }
 END_TEST
 
+static void ck_environment(const char *id, const char *expected)
+{
+    const char *argv[] = {"/bin/sh", "-c", "env | grep -v -e ^PWD= -e ^_= | sort"},
+               *environment[] = {"PATH=/bin:/usr/bin", "OWN=request", "BOTH=request"},
+               *defaults[] = {"OWN=default", "LANG=default", "NEW=default", "LA=default"};
+    struct exec exec = fixture_exec(id, argv, 3, 5000);
+    auto_outcome struct outcome outcome = {0};
+
+    exec.environment = (struct texts){environment, COUNT(environment)};
+    exec.defaults = (struct texts){defaults, COUNT(defaults)};
+    ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                         &outcome.result, &fixture_error));
+    ck_assert_str_eq(outcome_text(&outcome), expected);
+}
+
+START_TEST(commands_have_the_variables_of_their_image)
+{
+    static const char with[] = "BOTH=request\nHELLO=a = b c\nLA=default\nLANG=image\nNEW=default\n"
+                               "OWN=request\nPATH=/bin:/usr/bin\n";
+    const char *id = fixture_id();
+    struct start plain = fixture_start(id);
+    char manifest[512];
+
+    make_base_layer();
+    snprintf(manifest, sizeof(manifest),
+             "image 1\\nlayer %064x\\nenv PATH=/image\\nenv BOTH=image\\nenv LANG=image\\n"
+             "env HELLO=a = b c\\nend\\n",
+             1);
+    make_image("variables", 60, manifest);
+    ck_done(start_on(id, "variables"));
+    ck_environment(id, with);
+    fixture_stop_supervisor(SIGKILL);
+    ck_assert(fixture_start_supervisor());
+    ck_environment(id, with);
+    /* Another boot, another image. */
+    ck_done(sandbox_stop(fixture_connect(), id, &fixture_error));
+    ck_done(sandbox_start(fixture_connect(), &plain, &fixture_error));
+    ck_environment(id, "BOTH=request\nLA=default\nLANG=default\nNEW=default\nOWN=request\n"
+                       "PATH=/bin:/usr/bin\n");
+    fixture_destroy(id);
+}
+END_TEST
+
 static struct sandbox_entry entry_of(const char *id, struct arena *arena)
 {
     struct sandbox_entry *entries;
@@ -156,6 +199,8 @@ static const struct {
     {"image 1\\nlayer LAYER\\nrun /bin/sh\\nend\\n", "means nothing"},
     {"image 1\\nlayer LAYER\\n\\nend\\n", "means nothing"},
     {"image 1\\nlayer LAYER\\nenv A=\\000B\\nend\\n", "means nothing"},
+    {"image 1\\nlayer LAYER\\nenv A\\nend\\n", "no name"},
+    {"image 1\\nlayer LAYER\\nenv =A\\nend\\n", "no name"},
 };
 
 START_TEST(a_damaged_manifest_is_refused)
@@ -250,6 +295,7 @@ int main(void)
     tcase_add_test(tests, layers_lie_one_over_the_other);
     tcase_add_test(tests, an_unknown_image_is_told_at_once);
     tcase_add_loop_test(tests, a_damaged_manifest_is_refused, 0, (int)COUNT(damaged));
+    tcase_add_test(tests, commands_have_the_variables_of_their_image);
     tcase_add_test(tests, layers_are_bounded);
     tcase_add_test(tests, links_in_the_store_are_not_followed);
     tcase_add_test(tests, a_new_version_changes_nothing_that_runs);

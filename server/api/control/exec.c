@@ -210,6 +210,7 @@ int exec_run(struct request *req, struct response *res, struct error *err)
         .sandbox = target.id,
         .argv = {argv, COUNT(argv)},
         .environment = environment_make(req->arena, target.environment),
+        .defaults = environment_defaults(),
         .directory = target.workdir,
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
