@@ -21,7 +21,14 @@
 #include "common/scope.h"
 #include "images/tree.h"
 
-enum { READER_MEMORY = 2 << 20 /* KiB */, COPY_BLOCK = 64 * 1024 };
+enum { COPY_BLOCK = 64 * 1024 };
+
+/* Of address space, of which a sanitizer takes as much as there is. */
+#ifdef __SANITIZE_ADDRESS__
+#define READER_MEMORY RLIM_INFINITY
+#else
+#define READER_MEMORY ((rlim_t)2 << 30)
+#endif
 
 #define OPAQUE "trusted.overlay.opaque"
 #define MARK ".wh."
@@ -50,8 +57,7 @@ static int drop_privileges(struct error *err)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {0};
-    const struct rlimit none = {0, 0},
-                        memory = {(rlim_t)READER_MEMORY << 10, (rlim_t)READER_MEMORY << 10};
+    const struct rlimit none = {0, 0}, memory = {READER_MEMORY, READER_MEMORY};
     unsigned kept = 0;
 
     for (size_t i = 0; i < COUNT(capabilities); i++)

@@ -72,8 +72,8 @@ END_TEST
 static void ck_environment(const char *id, const char *expected)
 {
     const char *argv[] = {"/bin/sh", "-c", "env | grep -v -e ^PWD= -e ^_= | sort"},
-               *environment[] = {"PATH=/bin:/usr/bin", "OWN=request", "BOTH=request"},
-               *defaults[] = {"OWN=default", "LANG=default", "NEW=default", "LA=default"};
+               *environment[] = {"PATH=/bin:/usr/bin", "ALSO=request", "BOTH=request"},
+               *defaults[] = {"ALSO=default", "LANG=default", "NEW=default", "LA=default"};
     struct exec exec = fixture_exec(id, argv, 3, 5000);
     auto_outcome struct outcome outcome = {0};
 
@@ -86,8 +86,9 @@ static void ck_environment(const char *id, const char *expected)
 
 START_TEST(commands_have_the_variables_of_their_image)
 {
-    static const char with[] = "BOTH=request\nHELLO=a = b c\nLA=default\nLANG=image\nNEW=default\n"
-                               "OWN=request\nPATH=/bin:/usr/bin\n";
+    static const char with[] =
+        "ALSO=request\nBOTH=request\nHELLO=a = b c\nLA=default\nLANG=image\nNEW=default\n"
+        "PATH=/bin:/usr/bin\n";
     const char *id = fixture_id();
     struct start plain = fixture_start(id);
     char manifest[512];
@@ -106,7 +107,7 @@ START_TEST(commands_have_the_variables_of_their_image)
     /* Another boot, another image. */
     ck_done(sandbox_stop(fixture_connect(), id, &fixture_error));
     ck_done(sandbox_start(fixture_connect(), &plain, &fixture_error));
-    ck_environment(id, "BOTH=request\nLA=default\nLANG=default\nNEW=default\nOWN=request\n"
+    ck_environment(id, "ALSO=request\nBOTH=request\nLA=default\nLANG=default\nNEW=default\n"
                        "PATH=/bin:/usr/bin\n");
     fixture_destroy(id);
 }

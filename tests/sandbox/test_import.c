@@ -166,6 +166,83 @@ START_TEST(an_import_that_was_killed_leaves_nothing)
 }
 END_TEST
 
+/* The line of a process's status that begins so. */
+static const char *status_of(pid_t pid, const char *word)
+{
+    static char line[256];
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    auto_fclose FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        if (strncmp(line, word, strlen(word)) == 0)
+            return line + strlen(word);
+    return "";
+}
+
+static pid_t child_of(pid_t parent)
+{
+    char path[64];
+    pid_t child = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", parent, parent);
+    auto_fclose FILE *file = fopen(path, "re");
+    return file && fscanf(file, "%d", &child) == 1 ? child : 0;
+}
+
+/* While it waits for more of an archive, the reader is looked at from outside. */
+START_TEST(the_reader_of_an_archive_can_do_nothing_else)
+{
+    static const char *const spaces[] = {"mnt", "pid", "net", "ipc"};
+    char path[128], ours[64] = "", theirs[64] = "";
+    int archive_pipe[2], status, count = 0;
+    pid_t importer, reader = 0;
+
+    fixture_shell("rm -rf %s/other; mkdir %s/other", fixture_root, fixture_root);
+    ck_assert_int_eq(pipe2(archive_pipe, O_CLOEXEC), 0);
+    importer = fork();
+    if (importer == 0) {
+        char program[PATH_MAX];
+
+        dup2(archive_pipe[0], 0);
+        snprintf(path, sizeof(path), "%s/other", fixture_root);
+        setenv("IMAGES_DIR", path, 1);
+        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 2);
+        snprintf(program, sizeof(program), "%.4000s/sandboxctl", fixture_build);
+        execl(program, program, "image", "import", "/dev/stdin", "x", (char *)NULL);
+        _exit(127);
+    }
+    ck_soon((reader = child_of(importer)) > 0, 5000);
+    ck_soon(strcmp(status_of(reader, "NoNewPrivs:"), "\t1\n") == 0, 5000);
+    /* CHOWN, DAC_OVERRIDE, FOWNER and FSETID, and no more ever. */
+    ck_soon(strcmp(status_of(reader, "CapEff:"), "\t000000000000001b\n") == 0, 5000);
+    ck_assert_str_eq(status_of(reader, "CapBnd:"), "\t000000000000001b\n");
+    ck_assert_str_eq(status_of(reader, "CapPrm:"), "\t000000000000001b\n");
+    for (size_t i = 0; i < COUNT(spaces); i++) {
+        snprintf(path, sizeof(path), "/proc/self/ns/%s", spaces[i]);
+        ck_assert_int_gt(readlink(path, ours, sizeof(ours) - 1), 0);
+        snprintf(path, sizeof(path), "/proc/%d/ns/%s", reader, spaces[i]);
+        ck_assert_int_gt(readlink(path, theirs, sizeof(theirs) - 1), 0);
+        ck_assert_msg(strcmp(ours, theirs) != 0, "%s", spaces[i]);
+    }
+    ck_assert_int_eq(
+        fixture_shell("readlink /proc/%d/root | grep -q '/other/.import.*/unpacking$'", reader), 0);
+    /* The three standard ones, the archive, the folder, the answer. */
+    snprintf(path, sizeof(path), "/proc/%d/fd", reader);
+    DIR *directory = opendir(path);
+    while (directory && readdir(directory))
+        count++;
+    closedir(directory);
+    ck_assert_int_eq(count - 2, 6);
+    close(archive_pipe[0]);
+    close(archive_pipe[1]);
+    waitpid(importer, &status, 0);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    ck_assert_int_eq(
+        fixture_shell("test -z \"$(find %s/other -mindepth 1 ! -name .lock)\"", fixture_root), 0);
+}
+END_TEST
+
 START_TEST(damage_is_found)
 {
     static const char *const damage[] = {"echo x >>etc/base", "rm etc/base", "chmod 777 etc/base",
@@ -250,6 +327,7 @@ int main(void)
     tcase_add_test(tests, a_folder_and_a_root_file_system_are_imported);
     tcase_add_loop_test(tests, a_broken_archive_leaves_nothing, 0, (int)COUNT(broken));
     tcase_add_test(tests, an_import_that_was_killed_leaves_nothing);
+    tcase_add_test(tests, the_reader_of_an_archive_can_do_nothing_else);
     tcase_add_test(tests, damage_is_found);
     tcase_add_test(tests, what_sandboxes_stand_on_stays);
     tcase_add_test(tests, a_version_takes_the_place_of_a_folder);
