@@ -24,6 +24,7 @@ static const struct field start_fields[] = {
     {NUMBER(start, pids), .min = 8, .max = 32768},
     {NUMBER(start, cpu_percent), .min = 1, .max = 25600},
     {NUMBER(start, tmp_bytes), .min = 1 << 20, .max = INT64_C(1) << 40},
+    {TEXT(start, network), .max = 6, .pattern = "none|egress", .nullable = true},
 };
 SCHEMA(start);
 

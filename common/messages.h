@@ -46,6 +46,8 @@ struct start {
     int64_t pids;
     int64_t cpu_percent; /* 100: one core */
     int64_t tmp_bytes;   /* size of /tmp, and of /dev/shm */
+    const char *network; /* "none" (also NULL): loopback alone; "egress": one that leads out, as the
+                            operator allows */
 };
 
 /* Run one command. Answered when it ends; a connection that closes before ends the command (its

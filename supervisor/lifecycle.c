@@ -364,9 +364,13 @@ int operation_start(struct request *request, struct error *err)
         .pids = body->pids,
         .cpu_percent = body->cpu_percent,
         .tmp_bytes = body->tmp_bytes,
+        .egress = body->network && strcmp(body->network, "egress") == 0,
     };
     int reports;
 
+    if (spawn.egress && !settings.egress)
+        return error_set(err, ERR_CONFLICT,
+                         "sandboxes have no network on this machine: EGRESS is off");
     if (spawn.slot < 0) {
         error_set(err, ERR_UNAVAILABLE, "all %lld sandboxes are in use",
                   (long long)settings.sandboxes_max);

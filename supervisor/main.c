@@ -28,6 +28,8 @@
 #include "supervisor/job.h"
 #include "supervisor/lifecycle.h"
 #include "supervisor/loop.h"
+#include "supervisor/network_dns.h"
+#include "supervisor/network_pool.h"
 #include "supervisor/ports.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"
@@ -147,9 +149,12 @@ static void reap(void)
 
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         job_reaped(pid);
-        if (pid == spawn_pid() || pid == ports_pid()) {
+        if (pid == spawn_pid() || pid == ports_pid() || pid == network_pid() ||
+            pid == network_dns_pid()) {
             /* Without it little can be done; the next supervisor takes over what runs. */
-            LOG(ERROR, pid == spawn_pid() ? "spawner_died" : "ports_died");
+            LOG(ERROR, pid == spawn_pid()   ? "spawner_died"
+                       : pid == ports_pid() ? "ports_died"
+                                            : "network_died");
             spawner_died = stopping = true;
         }
     }
@@ -226,7 +231,7 @@ static int start(struct error *err)
     /* Inits fall to this process when their worker ends. */
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "subreaper");
-    if (spawn_open(sandbox_folder(), err) < 0 || ports_open(err) < 0 ||
+    if (network_open(err) < 0 || spawn_open(sandbox_folder(), err) < 0 || ports_open(err) < 0 ||
         capabilities_keep_main(err) < 0 || loop_open(err) < 0 || watch_signals(err) < 0 ||
         ports_watch(err) < 0)
         return -1;
@@ -241,6 +246,7 @@ static void stop(void)
     notify_send("STOPPING=1");
     connection_close_all();
     ports_close();
+    network_close();
     if (settings.stop_on_exit && !spawner_died)
         lifecycle_stop_all();
     cgroup_close(settings.state); /* which leaves those that are in use */

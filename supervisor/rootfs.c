@@ -62,5 +62,8 @@ int rootfs_name(struct containment *containment, struct error *err)
     if (file_replace(etc, "hostname", hostname, err) < 0 ||
         file_replace(etc, "hosts", hosts, err) < 0)
         return -1;
-    return file_replace(etc, "resolv.conf", "# no network\noptions timeout:1 attempts:1\n", err);
+    return file_replace(etc, "resolv.conf",
+                        containment->names ? containment->names
+                                           : "# no network\noptions timeout:1 attempts:1\n",
+                        err);
 }

@@ -28,6 +28,7 @@
 #include "supervisor/image.h"
 #include "supervisor/mounts.h"
 #include "supervisor/network.h"
+#include "supervisor/network_pool.h"
 #include "supervisor/packet.h"
 #include "supervisor/seccomp.h"
 #include "supervisor/selftest.h"
@@ -197,7 +198,8 @@ static int hear_userns(int report, struct error *err)
 }
 
 /* Mounts of an image's layers, as the sandbox sees their owners. */
-static int map_layers(const struct image *image, int userns, struct image *mapped, struct error *err)
+static int map_layers(const struct image *image, int userns, struct image *mapped,
+                      struct error *err)
 {
     for (; mapped->count < image->count; mapped->count++)
         if ((mapped->layers[mapped->count] =
@@ -262,7 +264,6 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                                       .tmp_bytes = request->tmp_bytes,
                                       .tmp_inodes = settings.tmp_inodes,
                                       .cgroups = &entry,
-                                      .network_ready = spare_network,
                                       .program = program};
     struct spawn_report report = {.stage = SPAWN_CLONED};
     auto_image struct image image = {0};
@@ -284,15 +285,23 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
         return error_set_errno(err, ERR_INTERNAL, "socketpair");
     auto_close int ours = sockets[0], theirs = sockets[1];
+    auto_close int network = request->egress ? network_claim(err) : -1;
+    auto_close int before = network < 0 ? -1 : network_enter(network, err);
+    if (request->egress && before < 0)
+        return -1;
+    containment.network_ready = spare_network || network >= 0;
+    containment.names = network < 0 ? NULL : network_names();
     struct clone_args args = {
         .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-                 (spare_network ? 0 : CLONE_NEWNET) | CLONE_PIDFD |
+                 (containment.network_ready ? 0 : CLONE_NEWNET) | CLONE_PIDFD |
                  (entry.unified >= 0 ? CLONE_INTO_CGROUP : 0),
         .pidfd = (uintptr_t)&pidfd_number,
         .exit_signal = SIGCHLD,
         .cgroup = entry.unified >= 0 ? (unsigned)entry.unified : 0,
     };
     report.pid = clone_owned(&args, (uid_t)owner_of(request->slot), err);
+    if (report.pid != 0 && network >= 0)
+        network_leave(before);
     if (report.pid < 0)
         return -1;
     if (report.pid == 0) {
@@ -307,7 +316,8 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
     }
     auto_close int pidfd = pidfd_number;
     close(take_fd(&theirs));
-    spare_network = false;
+    if (network < 0)
+        spare_network = false;
     if (write_maps(report.pid, request->slot, ours, err) < 0)
         return -1;
     if (packet_send(result, &report, sizeof(report), &pidfd, 1, 0) < 0)

@@ -26,6 +26,7 @@ struct spawn_request {
     bool self_test; /* not init, but selftest.c; the image is in the sandbox's folder */
     int64_t slot;
     int64_t memory_bytes, pids, cpu_percent, tmp_bytes;
+    bool egress; /* a network that leads out, from network_pool.c */
 };
 
 enum spawn_stage {

@@ -21,7 +21,8 @@ struct containment {
     int listener;       /* init's control socket */
     int program;        /* sandbox-init, in a sealed memfd */
     int report;         /* the spawner: see spawn.h */
-    bool network_ready; /* the network namespace is one that the spawner made ahead */
+    bool network_ready; /* the network namespace is one that was made ahead */
+    const char *names;  /* content of /etc/resolv.conf; NULL: there is no network */
     int root;           /* the overlay */
     int workspace;
     int devices;                                           /* /dev, of this sandbox alone */

@@ -19,6 +19,7 @@ extern struct supervisor_settings settings;
  * no process of a sandbox can have, then a range for every slot. */
 enum { ID_RANGE = 65536, SANDBOX_ID_LENGTH = 36, BOOT_LENGTH = 36 };
 
+#define NFT_PROGRAM "/usr/sbin/nft" /* of the package nftables */
 #define WORKSPACE_PATH "/workspace"
 
 #endif

@@ -1,27 +1,17 @@
 /* Networks of sandboxes. All of it happens in network namespaces that the test makes: it is itself
  * in one, where the supervisor takes for the host what is there. */
 #include <arpa/inet.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include "common/wire.h"
-#include "tests/sandbox/fixture.h"
+#include "tests/sandbox/network.h"
 
 enum { CALLS = 1000, PATIENCE_MS = 2000 };
 
 static const char *box; /* runs, for all tests that only look */
-
-static void install_netprobe(void)
-{
-    if (fixture_shell("cp %s/tests/sandbox/netprobe %s/images/base/", fixture_build,
-                      fixture_root) != 0)
-        fixture_skip("netprobe is not built");
-}
 
 static void box_make(void)
 {
@@ -32,15 +22,6 @@ static void box_make(void)
 static void box_remove(void)
 {
     fixture_destroy(box);
-}
-
-/* A program that goes on when the command that began it has ended. */
-static void background(const char *id, const char *command)
-{
-    char line[256];
-
-    snprintf(line, sizeof(line), "setsid %s >/dev/null 2>&1 </dev/null &", command);
-    ck_prints(id, line, "");
 }
 
 static int entries(const char *path)
@@ -178,19 +159,6 @@ START_TEST(test_who_goes_away_is_not_answered)
     ck_soon(port_answers(box, 8003), 5000);
 }
 END_TEST
-
-/* A namespace of its own, so that what the test does to its network is nobody else's. */
-static void enter_own_network(void)
-{
-    struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    auto_close int fd = -1;
-
-    if (unshare(CLONE_NEWNET) < 0)
-        fixture_skip("no network namespace can be made");
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (ioctl(fd, SIOCSIFFLAGS, &loopback) < 0)
-        fixture_skip("no loopback");
-}
 
 int main(void)
 {
