@@ -47,6 +47,7 @@ struct command {
 };
 
 static void (*on_ready)(struct sandbox *box);
+static void (*on_named)(struct sandbox *box, int status);
 
 static uint64_t next_id(void)
 {
@@ -98,7 +99,7 @@ static void give_up(struct sandbox *box, const char *reason)
 {
     LOG(ERROR, "init_lost", V("sandbox", (const char *)box->id), V("reason", reason));
     loop_close_watch(&box->control);
-    cgroup_kill(box->id);
+    cgroup_kill(box->cgroup);
 }
 
 /* Small ones are not queued: init has thousands of bytes of room for them, or it hangs. */
@@ -147,7 +148,7 @@ static void answer(struct command *command, int status, int64_t duration_ms)
     }
     /* A shell that outlives its child says 137 for it. */
     result.oom_killed = result.exit_code == 128 + SIGKILL && !command->timed_out &&
-                        cgroup_oom_kills(command->box->id) > command->oom_before;
+                        cgroup_oom_kills(command->box->cgroup) > command->oom_before;
     if (command->timed_out) {
         result.exit_code = EXIT_TIMED_OUT;
         result.signal = 0;
@@ -199,6 +200,10 @@ static void hear(struct sandbox *box, const struct init_event *event)
                 V("status", (long)event->status), V("duration_ms", (long)event->duration_ms));
         }
         return;
+    case INIT_NAMED:
+        if (box->naming && on_named)
+            on_named(box, event->status);
+        return;
     case INIT_REFUSED:
         if (command)
             refused(command, event->status);
@@ -227,6 +232,21 @@ static void control_ready(struct watch *watch, uint32_t events)
         loop_close_watch(&box->control); /* init is dying: the pidfd says when */
     else
         give_up(box, "speaks nonsense");
+}
+
+void exec_name(struct sandbox *box, const char *hostname,
+               void (*named)(struct sandbox *box, int status))
+{
+    struct {
+        struct init_request head;
+        char hostname[64];
+    } request = {.head = {.type = INIT_NAME, .length = (uint32_t)strlen(hostname) + 1}};
+
+    on_named = named;
+    snprintf(request.hostname, sizeof(request.hostname), "%s", hostname);
+    if (box->control.fd < 0 ||
+        send_request(box, &request, sizeof(request.head) + request.head.length, NULL, 0) < 0)
+        give_up(box, "does not take its name");
 }
 
 int exec_connect(struct sandbox *box, void (*ready)(struct sandbox *box), struct error *err)
@@ -365,7 +385,7 @@ int operation_exec(struct request *request, struct error *err)
     }
     command->connection = request->connection;
     command->connection->command = command;
-    command->oom_before = cgroup_oom_kills(box->id);
+    command->oom_before = cgroup_oom_kills(box->cgroup);
     loop_set(&command->backstop, body->timeout_ms + BACKSTOP_MS, overdue);
     wire_packet_close(&request->connection->packet);
     flush(box);

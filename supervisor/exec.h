@@ -9,6 +9,10 @@ struct command;
 
 /* Connect to init and say hello; `ready` is called at its answer, once. */
 int exec_connect(struct sandbox *box, void (*ready)(struct sandbox *box), struct error *err);
+/* Tell init another host name for the files in /etc; `named` is called when it has written them, or
+ * with the errno for which it has not. */
+void exec_name(struct sandbox *box, const char *hostname,
+               void (*named)(struct sandbox *box, int status));
 /* The peer went away: the command and its tree are ended. */
 void exec_abandon(struct command *command);
 /* The sandbox is ending: answer everybody who waits for a command in it. */

@@ -245,7 +245,8 @@ static int list_sandboxes(void *data, struct error *err)
                                                      : box->image  ? (int64_t)box->image
                                                                    : SANDBOX_STARTING};
 
-        if (!box->destroyed && stream_add(&stream, &schema_sandbox_entry, &entry, err) < 0)
+        if (!box->destroyed && !box->spare &&
+            stream_add(&stream, &schema_sandbox_entry, &entry, err) < 0)
             return -1;
     }
     return stream_flush(&stream, err);

@@ -31,6 +31,7 @@
 
 #include "common/clock.h"
 #include "supervisor/init.h"
+#include "supervisor/names.h"
 
 enum { MONITOR_ENDED = 0, MONITOR_TIMED_OUT = 71, MONITOR_ABORTED = 72, MONITOR_FAILED = 73 };
 enum {
@@ -603,6 +604,39 @@ static void hello(void)
     }
 }
 
+/* Before anything of a tenant has run: the files are those of the start. */
+static int write_file(const char *path, const char *text)
+{
+    size_t length = strlen(text);
+    ssize_t written;
+    int fd;
+
+    if (unlink(path) < 0 && errno != ENOENT)
+        return errno;
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return errno;
+    written = write(fd, text, length);
+    close(fd);
+    return written == (ssize_t)length ? 0 : EIO;
+}
+
+static void rename_sandbox(void)
+{
+    const char *hostname = packet.bytes + sizeof(packet.request);
+    struct init_event named = {.type = INIT_NAMED, .status = EINVAL};
+    char text[NAMES_LENGTH];
+
+    if (packet.request.length && hostname[packet.request.length - 1] == '\0') {
+        names_hostname(text, hostname);
+        named.status = write_file("/etc/hostname", text);
+        names_hosts(text, hostname);
+        if (named.status == 0)
+            named.status = write_file("/etc/hosts", text);
+    }
+    send(control, &named, sizeof(named), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static void handle(size_t length, int *fds, size_t fd_count)
 {
     struct init_request *request = &packet.request;
@@ -619,6 +653,8 @@ static void handle(size_t length, int *fds, size_t fd_count)
         exec_abort(exec);
     else if (request->type == INIT_ACK && exec && exec->state == ENDED)
         exec->state = FREE;
+    else if (request->type == INIT_NAME)
+        rename_sandbox();
 }
 
 /* False when the connection ended. */

@@ -22,6 +22,7 @@ enum init_request_type {
     INIT_EXEC,  /* with three descriptors: standard input, output, error */
     INIT_ABORT, /* end this exec and its whole tree; it is reported as any other */
     INIT_ACK,   /* forget this exec */
+    INIT_NAME,  /* write another host name into /etc; its text follows, with its NUL */
 };
 
 /* Behind INIT_EXEC come `length` bytes: the directory, argc and envc texts, each with its NUL. */
@@ -41,6 +42,7 @@ enum init_event_type {
     INIT_RUNNING,
     INIT_ENDED,
     INIT_REFUSED, /* the exec did not begin; `status` is an errno; nothing to acknowledge */
+    INIT_NAMED,   /* `status` is an errno, or 0 */
 };
 
 enum { INIT_TIMED_OUT = 1, INIT_ABORTED = 2 };

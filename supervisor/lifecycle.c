@@ -22,6 +22,7 @@
 #include "supervisor/exec.h"
 #include "supervisor/files.h"
 #include "supervisor/job.h"
+#include "supervisor/pool.h"
 #include "supervisor/spawn.h"
 
 enum {
@@ -180,10 +181,10 @@ static void teardown_again(struct timer *timer)
     struct sandbox *box = teardown->box;
     struct error error;
 
-    cgroup_kill(box->id);
+    cgroup_kill(box->cgroup);
     if (box->process.fd >= 0)
         syscall(SYS_pidfd_send_signal, box->process.fd, SIGKILL, NULL, 0);
-    if (process_is_gone(box) && cgroup_remove(box->id)) {
+    if (process_is_gone(box) && cgroup_remove(box->cgroup)) {
         remove_rest(teardown);
     } else if (loop_now() >= teardown->deadline) {
         error_set(&error, PROCESSES_REMAIN, "processes of the sandbox do not end");
@@ -202,7 +203,7 @@ static void killed(struct watch *watch, uint32_t events)
 
     (void)events;
     loop_silence(watch);
-    if (cgroup_remove(box->id))
+    if (cgroup_remove(box->cgroup))
         remove_rest(box->teardown);
 }
 
@@ -216,6 +217,8 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
     if (!teardown)
         abort();
     box->busy = true;
+    box->warm = false;
+    box->naming = 0;
     box->teardown = teardown;
     loop_clear(&box->deadline);
     spawn_end(&box->spawning);
@@ -226,9 +229,9 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
                                   .deadline = loop_now() + KILL_MS,
                                   .pause_ms = KILL_PAUSE_MS};
     snprintf(teardown->folder, sizeof(teardown->folder), "%s", folder);
-    cgroup_kill(box->id);
+    cgroup_kill(box->cgroup);
     process = loop_release(&box->process);
-    if (process < 0 && cgroup_remove(box->id)) {
+    if (process < 0 && cgroup_remove(box->cgroup)) {
         remove_rest(teardown);
         return;
     }
@@ -244,21 +247,26 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
 
 /* --- up -------------------------------------------------------------------------------------- */
 
-static void start_failed(struct sandbox *box, const struct error *failure)
+void lifecycle_failed(struct sandbox *box, const struct error *failure)
 {
     box->failure = *failure;
     LOG(WARNING, "start_failed", V("sandbox", (const char *)box->id),
         V("reason", (const char *)failure->message));
-    teardown_begin(box, box->id, "the sandbox did not start");
+    if (box->spare) {
+        pool_failed();
+        lifecycle_discard(box, "a spare did not start");
+    } else {
+        teardown_begin(box, box->id, "the sandbox did not start");
+    }
 }
 
-static void start_overdue(struct timer *timer)
+void lifecycle_overdue(struct timer *timer)
 {
     struct sandbox *box = OWNER(timer, struct sandbox, deadline);
     struct error error;
 
     error_set(&error, ERR_TIMEOUT, "the sandbox did not start in time");
-    start_failed(box, &error);
+    lifecycle_failed(box, &error);
 }
 
 static void process_ended(struct watch *watch, uint32_t events)
@@ -274,11 +282,15 @@ static void process_ended(struct watch *watch, uint32_t events)
     }
     if (box->busy) {
         error_set(&error, ERR_INTERNAL, "init ended while the sandbox started");
-        start_failed(box, &error);
+        lifecycle_failed(box, &error);
+        return;
+    }
+    if (box->spare) {
+        lifecycle_discard(box, "a spare ended");
         return;
     }
     LOG(WARNING, "sandbox_ended", V("sandbox", (const char *)box->id),
-        V("oom_kills", (long)cgroup_oom_kills(box->id)));
+        V("oom_kills", (long)cgroup_oom_kills(box->cgroup)));
     box->failure.kind = ERR_NONE;
     teardown_begin(box, box->id, "the sandbox ended");
 }
@@ -286,16 +298,29 @@ static void process_ended(struct watch *watch, uint32_t events)
 /* Init answered: the start counts. */
 static void init_ready(struct sandbox *box)
 {
-    struct error error;
-
     loop_clear(&box->deadline);
     if (!box->busy)
         return; /* adopted */
     spawn_end(&box->spawning);
+    if (!box->spare) {
+        lifecycle_started(box);
+        return;
+    }
+    box->busy = false;
+    pool_ready(box);
+}
+
+void lifecycle_started(struct sandbox *box)
+{
+    struct error error;
+
+    loop_clear(&box->deadline);
+    free(box->made);
+    box->made = NULL;
     box->state = SANDBOX_RUNNING;
     if (sandbox_save(box, &error) < 0) {
         box->state = SANDBOX_STOPPED;
-        start_failed(box, &error);
+        lifecycle_failed(box, &error);
         return;
     }
     LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot),
@@ -307,18 +332,18 @@ static void process_begun(struct sandbox *box, const struct spawn_report *report
 {
     struct error error;
 
-    loop_set(&box->deadline, START_MS, start_overdue);
+    loop_set(&box->deadline, START_MS, lifecycle_overdue);
     box->pid = report->pid;
     box->image = report->image;
     sandbox_identify(box, pidfd);
     if (loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0) {
         close(pidfd);
-        start_failed(box, &error);
+        lifecycle_failed(box, &error);
         return;
     }
     /* Init's socket is there already: it answers as soon as it runs. */
     if (exec_connect(box, init_ready, &error) < 0)
-        start_failed(box, &error);
+        lifecycle_failed(box, &error);
 }
 
 static void spawn_ready(struct watch *watch, uint32_t events)
@@ -333,7 +358,7 @@ static void spawn_ready(struct watch *watch, uint32_t events)
         return;
     if (heard < 0) {
         error_set(&error, ERR_INTERNAL, "the start was cut off");
-        start_failed(box, &error);
+        lifecycle_failed(box, &error);
     } else if (report.stage == SPAWN_CLONED && pidfd >= 0 && box->process.fd < 0) {
         process_begun(box, &report, pidfd);
     } else if (report.stage == SPAWN_STARTED) {
@@ -341,7 +366,7 @@ static void spawn_ready(struct watch *watch, uint32_t events)
     } else {
         report.error.message[sizeof(report.error.message) - 1] = '\0';
         report.error.fields = NULL;
-        start_failed(box, &report.error);
+        lifecycle_failed(box, &report.error);
     }
 }
 
@@ -354,24 +379,13 @@ static int make_boot(char boot[BOOT_LENGTH + 1], struct error *err)
     return 0;
 }
 
-int operation_start(struct request *request, struct error *err)
+int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct error *err)
 {
-    const struct start *body = request->body;
-    struct sandbox *box = request->box;
-    struct spawn_request spawn = {
-        .slot = sandbox_free_slot(),
-        .memory_bytes = body->memory_bytes,
-        .pids = body->pids,
-        .cpu_percent = body->cpu_percent,
-        .tmp_bytes = body->tmp_bytes,
-        .egress = body->network && strcmp(body->network, "egress") == 0,
-    };
     int reports;
 
-    if (spawn.egress && !settings.egress)
-        return error_set(err, ERR_CONFLICT,
-                         "sandboxes have no network on this machine: EGRESS is off");
-    if (spawn.slot < 0) {
+    request->task = SPAWN_START;
+    request->slot = sandbox_free_slot();
+    if (request->slot < 0) {
         error_set(err, ERR_UNAVAILABLE, "all %lld sandboxes are in use",
                   (long long)settings.sandboxes_max);
         err->retry_after_s = 1;
@@ -379,32 +393,81 @@ int operation_start(struct request *request, struct error *err)
     }
     if (make_boot(box->boot, err) < 0)
         return -1;
-    snprintf(spawn.sandbox, sizeof(spawn.sandbox), "%s", box->id);
-    snprintf(spawn.image, sizeof(spawn.image), "%s", body->image);
-    snprintf(spawn.hostname, sizeof(spawn.hostname), "%s", body->hostname);
-    reports = spawn_begin(&spawn, err);
+    snprintf(request->sandbox, sizeof(request->sandbox), "%s", box->id);
+    snprintf(request->cgroup, sizeof(request->cgroup), "%s", box->id);
+    snprintf(box->cgroup, sizeof(box->cgroup), "%s", request->cgroup);
+    reports = spawn_begin(request, -1, err);
     if (reports < 0)
         return -1;
     if (loop_watch(&box->spawning, reports, EPOLLIN, spawn_ready, err) < 0) {
         spawn_forget(reports);
         return -1;
     }
-    box->slot = spawn.slot;
+    box->slot = request->slot;
     box->image = 0; /* until it is known which */
     box->busy = true;
-    box->asker = request->connection;
     box->failure = (struct error){0};
-    loop_set(&box->deadline, QUEUE_MS, start_overdue); /* others may be before it */
+    loop_set(&box->deadline, QUEUE_MS, lifecycle_overdue); /* others may be before it */
     return 0;
+}
+
+/* Zeroed first: pool.c compares bytes. */
+static struct spawn_request describe(const struct start *body)
+{
+    struct spawn_request request;
+
+    memset(&request, 0, sizeof(request));
+    request.memory_bytes = body->memory_bytes;
+    request.pids = body->pids;
+    request.cpu_percent = body->cpu_percent;
+    request.tmp_bytes = body->tmp_bytes;
+    request.egress = body->network && strcmp(body->network, "egress") == 0;
+    snprintf(request.image, sizeof(request.image), "%s", body->image);
+    snprintf(request.hostname, sizeof(request.hostname), "%s", body->hostname);
+    return request;
+}
+
+int operation_start(struct request *request, struct error *err)
+{
+    struct spawn_request wanted = describe(request->body);
+    struct sandbox *box = request->box;
+    int begun;
+
+    if (wanted.egress && !settings.egress)
+        return error_set(err, ERR_CONFLICT,
+                         "sandboxes have no network on this machine: EGRESS is off");
+    pool_learn(&wanted);
+    if (box->warm && !pool_fits(box, &wanted)) {
+        /* When its idle init is gone, the request has its turn again: a cold start. */
+        snprintf(request->connection->waits_for, sizeof(request->connection->waits_for), "%s",
+                 box->id);
+        box->asker = NULL;
+        box->failure = (struct error){0};
+        teardown_begin(box, box->id, "it is started otherwise");
+        return 0;
+    }
+    box->failure = (struct error){0};
+    begun = box->warm ? pool_claim(box, &wanted, err) : lifecycle_begin(box, &wanted, err);
+    if (begun == 0)
+        box->asker = request->connection;
+    return begun;
 }
 
 /* --- the other messages ---------------------------------------------------------------------- */
 
 int operation_create(struct request *request, struct error *err)
 {
-    if (sandbox_make_folder(request->sandbox, err) < 0)
+    struct sandbox *spare = pool_take();
+
+    if (spare && sandbox_rename(spare, request->sandbox, err) < 0)
         return -1;
-    sandbox_add(request->sandbox, SANDBOX_CREATED);
+    if (spare) {
+        spare->spare = false;
+    } else {
+        if (sandbox_make_folder(request->sandbox, err) < 0)
+            return -1;
+        sandbox_add(request->sandbox, SANDBOX_CREATED);
+    }
     connection_answer(request->connection, &schema_nothing, &no_body, -1);
     return 0;
 }
@@ -424,25 +487,45 @@ int operation_stop(struct request *request, struct error *err)
     return 0;
 }
 
-int operation_destroy(struct request *request, struct error *err)
+/* From here on it is absent, also to the next supervisor. */
+static int remove_begin(struct sandbox *box, const char *reason, struct error *err)
 {
     static unsigned serial;
-    struct sandbox *box = request->box;
     char gone[SANDBOX_ID_LENGTH + 8];
 
-    if (!box) {
-        connection_answer(request->connection, &schema_nothing, &no_body, -1);
-        return 0;
-    }
-    /* From here on it is absent, also to the next supervisor. */
     snprintf(gone, sizeof(gone), ".%u-%s", serial++ % 100000, box->id);
     if (renameat(sandbox_folder(), box->id, sandbox_folder(), gone) < 0 && errno != ENOENT)
         return error_set_errno(err, ERR_INTERNAL, "destroy");
     box->destroyed = true;
-    box->asker = request->connection;
     box->failure = (struct error){0};
-    teardown_begin(box, gone, "the sandbox was destroyed");
+    teardown_begin(box, gone, reason);
     return 0;
+}
+
+void lifecycle_discard(struct sandbox *box, const char *reason)
+{
+    struct error error;
+
+    box->asker = NULL;
+    if (remove_begin(box, reason, &error) < 0)
+        LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id),
+            V("reason", (const char *)error.message));
+}
+
+int operation_destroy(struct request *request, struct error *err)
+{
+    struct sandbox *box = request->box;
+    struct connection *connection = request->connection;
+
+    if (!box) {
+        connection_answer(connection, &schema_nothing, &no_body, -1);
+        return 0;
+    }
+    box->asker = connection;
+    if (remove_begin(box, "the sandbox was destroyed", err) == 0)
+        return 0;
+    box->asker = NULL;
+    return -1;
 }
 
 int operation_status(struct request *request, struct error *err)
@@ -495,14 +578,18 @@ static void sweep_folder(const char *name)
         LOG(ERROR, "sweep", V("folder", name), V("reason", (const char *)error.message));
 }
 
+static bool is_claimed(const char *cgroup)
+{
+    for (struct sandbox *box = sandbox_first(); box; box = box->next)
+        if (box->slot >= 0 && strcmp(box->cgroup, cgroup) == 0)
+            return true;
+    return false;
+}
+
 static void sweep_cgroup(const char *name, void *data)
 {
-    struct sandbox *box = sandbox_find(name);
-
     (void)data;
-    if (box && box->slot >= 0)
-        return;
-    if (!lifecycle_kill(name, -1))
+    if (!is_claimed(name) && !lifecycle_kill(name, -1))
         LOG(ERROR, "sweep", V("cgroup", name), V("reason", "processes do not end"));
 }
 
@@ -531,14 +618,13 @@ void lifecycle_stop_all(void)
 {
     struct error error;
 
-    spawn_close(); /* nothing new */
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
         if (box->slot >= 0)
-            cgroup_kill(box->id);
+            cgroup_kill(box->cgroup);
     for (struct sandbox *box = sandbox_first(); box; box = box->next) {
         if (box->slot < 0)
             continue;
-        if (!lifecycle_kill(box->id, box->process.fd) || remove_boot(box->id, &error) < 0) {
+        if (!lifecycle_kill(box->cgroup, box->process.fd) || remove_boot(box->id, &error) < 0) {
             LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id));
             continue;
         }

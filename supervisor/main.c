@@ -30,6 +30,7 @@
 #include "supervisor/loop.h"
 #include "supervisor/network_dns.h"
 #include "supervisor/network_pool.h"
+#include "supervisor/pool.h"
 #include "supervisor/ports.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/scope.h"
+#include "supervisor/names.h"
 #include "supervisor/steps.h"
 
 /* The new root goes over the old one and the two change places (pivot_root(2), "."), so no folder
@@ -50,15 +51,13 @@ int rootfs_name(struct containment *containment, struct error *err)
     /* An image of a single program has none. */
     int made = mkdir("/etc", 0755);
     auto_close int etc = open("/etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    char hosts[256], hostname[80];
+    char hosts[NAMES_LENGTH], hostname[NAMES_LENGTH];
 
     (void)made;
     if (etc < 0)
         return error_set_errno(err, ERR_INTERNAL, "the image's /etc must be a directory");
-    snprintf(hostname, sizeof(hostname), "%s\n", containment->hostname);
-    snprintf(hosts, sizeof(hosts),
-             "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n",
-             containment->hostname);
+    names_hostname(hostname, containment->hostname);
+    names_hosts(hosts, containment->hostname);
     if (file_replace(etc, "hostname", hostname, err) < 0 ||
         file_replace(etc, "hosts", hosts, err) < 0)
         return -1;

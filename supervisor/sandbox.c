@@ -145,6 +145,7 @@ struct sandbox *sandbox_add(const char *id, enum sandbox_state state)
     if (!box)
         abort();
     snprintf(box->id, sizeof(box->id), "%s", id);
+    snprintf(box->cgroup, sizeof(box->cgroup), "%s", id);
     box->state = state;
     box->slot = -1;
     box->spawning.fd = box->process.fd = box->control.fd = -1;
@@ -159,17 +160,34 @@ struct sandbox *sandbox_add(const char *id, enum sandbox_state state)
     return box;
 }
 
-void sandbox_forget(struct sandbox *box)
+static void leave_bucket(const struct sandbox *box)
 {
     struct sandbox **at = bucket_of(box->id);
 
     while (*at != box)
         at = &(*at)->same_bucket;
     *at = box->same_bucket;
+}
+
+int sandbox_rename(struct sandbox *box, const char *id, struct error *err)
+{
+    if (renameat2(folder, box->id, folder, id, RENAME_NOREPLACE) < 0)
+        return error_set_errno(err, errno == EEXIST ? ERR_CONFLICT : ERR_INTERNAL, "rename");
+    leave_bucket(box);
+    snprintf(box->id, sizeof(box->id), "%s", id);
+    box->same_bucket = *bucket_of(id);
+    *bucket_of(id) = box;
+    return 0;
+}
+
+void sandbox_forget(struct sandbox *box)
+{
+    leave_bucket(box);
     *box->link = box->next;
     if (box->next)
         box->next->link = box->link;
     count--;
+    free(box->made);
     loop_clear(&box->deadline);
     spawn_end(&box->spawning);
     loop_close_watch(&box->process);
@@ -238,10 +256,11 @@ int sandbox_save(const struct sandbox *box, struct error *err)
     char text[512];
     int length = snprintf(
         text, sizeof(text),
-        "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\nimage %llu\n",
+        "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\nimage %llu\n"
+        "cgroup %s\n",
         state_name(box->state), (long long)box->slot, box->boot[0] ? box->boot : "-", box->pid,
         (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot(),
-        (unsigned long long)box->image);
+        (unsigned long long)box->image, box->cgroup);
 
     if (own < 0)
         return -1;
@@ -266,10 +285,11 @@ static bool read_state(struct sandbox *box, char system[64])
     if (length <= 0)
         return false;
     text[length] = '\0';
-    /* The image is told since a later version. */
+    /* The image and the cgroup are told since later versions. */
     if (sscanf(text,
-               "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s image %llu",
-               state, &slot, boot, &box->pid, &inode, &start, system, &image) < 7)
+               "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s image %llu "
+               "cgroup %36s",
+               state, &slot, boot, &box->pid, &inode, &start, system, &image, box->cgroup) < 7)
         return false;
     for (size_t i = 0; i < COUNT(names); i++)
         if (strcmp(names[i].name, state) == 0)

@@ -22,23 +22,29 @@ struct command;
 struct sandbox {
     char id[SANDBOX_ID_LENGTH + 1];
     enum sandbox_state state;
-    bool busy;      /* it is on its way to another state: what asks for one more waits */
-    bool destroyed; /* it counts as absent; its processes are on their way out */
+    bool busy;       /* it is on its way to another state: what asks for one more waits */
+    bool destroyed;  /* it counts as absent; its processes are on their way out */
+    bool spare;      /* made ahead, for nobody yet: see pool.h */
+    bool warm;       /* its init runs, but nobody has asked for that yet */
+    unsigned naming; /* what has still to learn its name: see pool.c */
     struct connection
         *asker; /* whose lifecycle request is being done; NULL: nobody's, or it went away */
     struct error failure; /* of a start, told when all is cleaned up */
 
     int64_t slot; /* its range of ids; -1 when not running */
+    char cgroup[SANDBOX_ID_LENGTH +
+                1]; /* of the boot: a name that was free before its own was known */
     char boot[BOOT_LENGTH + 1];
     uint64_t image;     /* inode of the folder of its image; 0: none, or not known yet */
     pid_t pid;          /* init's */
     uint64_t pid_inode; /* of its pidfd, and its start time: together it can't be another process */
     uint64_t pid_start;
-    struct watch spawning;     /* reports of the spawner */
-    struct watch process;      /* pidfd */
-    struct watch control;      /* init's socket */
-    struct timer deadline;     /* of a start */
-    struct teardown *teardown; /* while it is on its way down: see lifecycle.c */
+    struct watch spawning;      /* reports of the spawner */
+    struct watch process;       /* pidfd */
+    struct watch control;       /* init's socket */
+    struct timer deadline;      /* of a start */
+    struct spawn_request *made; /* what it was made ahead for; until it is asked for */
+    struct teardown *teardown;  /* while it is on its way down: see lifecycle.c */
     struct command *commands;
     struct buffer environment; /* what its image says, once it was needed: see environment.h */
     bool environment_known;
@@ -58,6 +64,8 @@ struct sandbox *sandbox_find(const char *id);
 /* Enter a new one into the table; it is freed by sandbox_forget. */
 struct sandbox *sandbox_add(const char *id, enum sandbox_state state);
 void sandbox_forget(struct sandbox *box);
+/* Give it another id, and its folder that name. ERR_CONFLICT when there is one. */
+int sandbox_rename(struct sandbox *box, const char *id, struct error *err);
 struct sandbox *sandbox_first(void);
 size_t sandbox_count(void);
 

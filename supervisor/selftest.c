@@ -243,6 +243,7 @@ int selftest_run(struct error *err)
 {
     struct spawn_request request = {
         .sandbox = NAME,
+        .cgroup = NAME,
         .hostname = NAME,
         .self_test = true,
         .slot = sandbox_free_slot(),
@@ -257,7 +258,7 @@ int selftest_run(struct error *err)
 
     if (request.slot < 0)
         return 0; /* all are in use by sandboxes of an earlier supervisor, which has tried it */
-    if (make_folder(err) == 0 && (reports = spawn_begin(&request, err)) >= 0)
+    if (make_folder(err) == 0 && (reports = spawn_begin(&request, -1, err)) >= 0)
         result = await_report(reports, &pidfd, err);
     if (reports >= 0)
         spawn_forget(reports);

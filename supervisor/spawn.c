@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +44,9 @@ enum {
 
 /* A start that is under way, or waits for its turn. */
 struct spawn {
-    int socket; /* the main loop's end, whose owner is who began it */
-    int result; /* the other end, until it is sent; -1 */
+    int socket;  /* the main loop's end, whose owner is who began it */
+    int result;  /* the other end, until it is sent; -1 */
+    int process; /* goes along; -1 */
     struct spawn_request request;
     struct spawn *next;
 };
@@ -276,8 +278,8 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                    request->self_test ? "image" : request->image, &image, err) < 0)
         return -1;
     report.image = image.inode;
-    if (make_layers(folder, err) < 0 || cgroup_make(request->sandbox, &limits, err) < 0 ||
-        cgroup_enter(request->sandbox, &entry, err) < 0)
+    if (make_layers(folder, err) < 0 || cgroup_make(request->cgroup, &limits, err) < 0 ||
+        cgroup_enter(request->cgroup, &entry, err) < 0)
         return -1;
     auto_close int listener = make_listener(folder, err);
     if (listener < 0 || environment_keep(folder, &image.variables, err) < 0)
@@ -329,6 +331,25 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
     return await_exec(ours, err);
 }
 
+/* Safe: nothing of a tenant has run there yet, and only the name is reached. */
+static int name_one(const struct spawn_request *request, int process, struct error *err)
+{
+    static int own = -1;
+    int result;
+
+    if (own < 0 && (own = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC)) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "own name");
+    if (process < 0 || setns(process, CLONE_NEWUTS) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "name");
+    result = sethostname(request->hostname, strlen(request->hostname));
+    if (result < 0)
+        error_set_errno(err, ERR_INTERNAL, "sethostname");
+    /* A worker that can't leave is of no use any more. */
+    if (setns(own, CLONE_NEWUTS) < 0)
+        abort();
+    return result;
+}
+
 /* --- a worker -------------------------------------------------------------------------------- */
 
 /* What every sandbox needs and no two may share, made while nobody waits. What can't be is made
@@ -359,13 +380,13 @@ static _Noreturn void work(int socket)
     }
     for (;;) {
         struct spawn_report report = {.stage = SPAWN_STARTED};
-        int received;
+        int received[2];
 
         alarm(SPAWN_SECONDS);
         make_spares();
         alarm(0);
-        ssize_t length = packet_receive(socket, &request, sizeof(request), &received, 1);
-        auto_close int result = received;
+        ssize_t length = packet_receive(socket, &request, sizeof(request), received, 2);
+        auto_close int result = received[0], process = received[1];
         if (length < 0 && errno == EINTR)
             continue;
         if (length <= 0)
@@ -373,7 +394,8 @@ static _Noreturn void work(int socket)
         if (length != sizeof(request) || result < 0)
             continue;
         alarm(SPAWN_SECONDS);
-        if (spawn_one(&request, result, &report.error) < 0)
+        if ((request.task == SPAWN_NAME ? name_one(&request, process, &report.error)
+                                        : spawn_one(&request, result, &report.error)) < 0)
             report.stage = SPAWN_FAILED;
         alarm(0);
         packet_send(result, &report, sizeof(report), NULL, 0, 0);
@@ -490,15 +512,18 @@ static void send_next(void)
         if (spawn->result < 0)
             continue;
         /* Should it fail, the socket's other end is closed: heard as a start that was cut off. */
-        if (packet_send(spawner, &spawn->request, sizeof(spawn->request), &spawn->result, 1,
+        if (packet_send(spawner, &spawn->request, sizeof(spawn->request),
+                        (const int[]){spawn->result, spawn->process}, spawn->process < 0 ? 1 : 2,
                         MSG_DONTWAIT) < 0)
             LOG(ERROR, "spawner", V("reason", strerror(errno)));
+        scope_close(&spawn->process);
+        spawn->process = -1;
         close(take_fd(&spawn->result));
         sent++;
     }
 }
 
-int spawn_begin(const struct spawn_request *request, struct error *err)
+int spawn_begin(const struct spawn_request *request, int process, struct error *err)
 {
     struct spawn **last = &spawns, *spawn;
     int sockets[2];
@@ -511,7 +536,10 @@ int spawn_begin(const struct spawn_request *request, struct error *err)
     spawn = calloc(1, sizeof(*spawn));
     if (!spawn)
         abort();
-    *spawn = (struct spawn){.socket = ours, .result = take_fd(&theirs), .request = *request};
+    *spawn = (struct spawn){
+        .socket = ours, .result = take_fd(&theirs), .process = -1, .request = *request};
+    if (process >= 0)
+        spawn->process = fcntl(process, F_DUPFD_CLOEXEC, 3);
     while (*last)
         last = &(*last)->next;
     *last = spawn;
@@ -540,6 +568,7 @@ void spawn_forget(int socket)
             close(spawn->result);
         else
             sent--;
+        scope_close(&spawn->process);
         free(spawn);
     }
     close(socket);

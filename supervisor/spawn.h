@@ -19,8 +19,15 @@
 
 enum { SPAWN_SECONDS = 5 };
 
+enum spawn_task {
+    SPAWN_START,
+    SPAWN_NAME, /* give one that runs another host name: its init's pidfd goes along */
+};
+
 struct spawn_request {
-    char sandbox[SANDBOX_ID_LENGTH + 1];
+    enum spawn_task task;
+    char sandbox[SANDBOX_ID_LENGTH + 1]; /* its folder */
+    char cgroup[SANDBOX_ID_LENGTH + 1];
     char image[129];
     char hostname[64];
     bool self_test; /* not init, but selftest.c; the image is in the sandbox's folder */
@@ -48,9 +55,10 @@ int spawn_open(int sandboxes, struct error *err);
 void spawn_close(void);
 /* Its pid: without it nothing can start. */
 pid_t spawn_pid(void);
-/* Begin one start, or let it wait for its turn. Returns the socket on which its reports come,
- * non-blocking; it is closed by spawn_forget, or by spawn_end when a watch has it. */
-int spawn_begin(const struct spawn_request *request, struct error *err);
+/* Begin one task, or let it wait for its turn. `process`: -1, or a pidfd, which stays the caller's.
+ * Returns the socket on which its reports come, non-blocking; it is closed by spawn_forget, or by
+ * spawn_end when a watch has it. */
+int spawn_begin(const struct spawn_request *request, int process, struct error *err);
 /* Read one report: 1, 0 when there is none yet, -1 when the worker is gone without a last word. */
 int spawn_hear(int socket, struct spawn_report *report, int *pidfd);
 /* Nothing more of this start is to be heard. */

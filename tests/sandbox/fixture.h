@@ -104,6 +104,7 @@ static inline bool fixture_start_supervisor(void)
         snprintf(value, sizeof(value), "%.4000s/sandbox-init", fixture_build);
         setenv("INIT_PATH", value, 1);
         setenv("STOP_ON_EXIT", "1", 0);
+        setenv("WARM_POOL", "0", 0); /* what is counted is the test's own */
         /* Reports of a sanitizer belong to the test. */
         setpgid(0, 0);
         execl(program, program, (char *)NULL);
