@@ -338,6 +338,22 @@ check_settings() {
     if port_is_taken; then die "something listens on $base_url already; choose another port with PORT="; fi
 }
 
+# Sandboxes have a network where this machine can give them one, and no other supervisor does; a setting of either program overrules it.
+choose_network() {
+    local why
+    if [ -z "${EGRESS:-}" ]; then
+        export EGRESS=1
+        if grep -q ' @agent-sandbox-egress$' /proc/net/unix; then
+            why="another supervisor of this machine has it"
+        else
+            why=$({ "$state/bin/sandbox-supervisor" --check-config 2>&1 >/dev/null || true; } | sed -n 's/^EGRESS[A-Z0-9_]*:* //p;T;q')
+        fi
+        [ -z "$why" ] || { EGRESS=0; printf 'run: sandboxes have no network: %s\n' "$why" >&2; }
+    fi
+    case ${EGRESS,,} in 1 | true | yes | on) : "${SANDBOX_NETWORK:=egress}" ;; *) : "${SANDBOX_NETWORK:=none}" ;; esac
+    export SANDBOX_NETWORK
+}
+
 # The supervisor decides; this only tells earlier.
 check_machine() {
     local found
@@ -472,6 +488,7 @@ main() {
     export SUPERVISOR_SOCKET=$runtime/supervisor/supervisor.sock
     trim_logs
     note_logs
+    choose_network
     check_settings
 
     image=${SANDBOX_IMAGE:-base}

@@ -18,7 +18,7 @@
 #include "supervisor/capabilities.h"
 #include "supervisor/cgroup.h"
 #include "supervisor/host.h"
-#include "supervisor/network_plan.h"
+#include "supervisor/network_check.h"
 #include "supervisor/supervisor.h"
 
 enum { FIRST_RESERVED_ID = 65534 };
@@ -220,7 +220,7 @@ void config_check(struct refusals *refusals)
     check_socket(refusals);
     check_cgroups(refusals);
     check_cores(refusals);
-    network_plan_check(refusals);
+    network_check(refusals);
 }
 
 void config_help(FILE *out)

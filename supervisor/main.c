@@ -247,7 +247,7 @@ static void stop(void)
     notify_send("STOPPING=1");
     connection_close_all();
     ports_close();
-    network_close();
+    network_close(settings.stop_on_exit && !spawner_died);
     if (settings.stop_on_exit && !spawner_died)
         lifecycle_stop_all();
     cgroup_close(settings.state); /* which leaves those that are in use */

@@ -161,6 +161,18 @@ int netlink_add_address(int netlink, unsigned interface, const struct netlink_ad
     return ask(netlink, &message);
 }
 
+int netlink_remove_address(int netlink, unsigned interface, const struct netlink_address *address,
+                           unsigned char prefix)
+{
+    const struct ifaddrmsg body = {.ifa_family = (unsigned char)address->family,
+                                   .ifa_prefixlen = prefix,
+                                   .ifa_index = interface};
+    union message message = begin(RTM_DELADDR, 0, &body, sizeof(body));
+
+    put_attribute(&message, IFA_LOCAL, address->bytes, length_of(address));
+    return ask(netlink, &message);
+}
+
 int netlink_add_neighbour(int netlink, unsigned interface, const struct netlink_address *address,
                           const unsigned char mac[MAC_LENGTH])
 {

@@ -23,6 +23,8 @@ int netlink_set_up(int netlink, unsigned interface);
 /* One that is there already is fine. */
 int netlink_add_address(int netlink, unsigned interface, const struct netlink_address *address,
                         unsigned char prefix);
+int netlink_remove_address(int netlink, unsigned interface, const struct netlink_address *address,
+                           unsigned char prefix);
 int netlink_add_neighbour(int netlink, unsigned interface, const struct netlink_address *address,
                           const unsigned char mac[MAC_LENGTH]);
 int netlink_add_default_route(int netlink, unsigned interface,

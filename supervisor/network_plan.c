@@ -2,13 +2,11 @@
 #include "supervisor/network_plan.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "supervisor/supervisor.h"
 
@@ -150,6 +148,15 @@ static void check_room(const char *name, const struct network_range *range,
         network_plan.links = room;
 }
 
+/* Which an earlier supervisor has left: alone in its network, on loopback. */
+static bool is_our_resolver(const struct ifaddrs *one, const struct netlink_address *address)
+{
+    const struct sockaddr_in *mask = (const struct sockaddr_in *)(void *)one->ifa_netmask;
+
+    return memcmp(address, &network_plan.resolver, sizeof(*address)) == 0 &&
+           strcmp(one->ifa_name, "lo") == 0 && mask && mask->sin_addr.s_addr == INADDR_BROADCAST;
+}
+
 /* Two networks with the same addresses: what is meant for one would reach the other. */
 static void check_overlap(const char *name, const struct network_range *range,
                           struct refusals *refusals)
@@ -172,8 +179,7 @@ static void check_overlap(const char *name, const struct network_range *range,
                    16);
         else
             continue;
-        /* That one an earlier supervisor has left. */
-        if (memcmp(&address, &network_plan.resolver, sizeof(address)) == 0)
+        if (is_our_resolver(one, &address))
             continue;
         if (network_range_has(range, &address))
             refusal_add(refusals, "%s: the host itself has %s, on %s", name, network_text(&address),
@@ -194,6 +200,12 @@ static void check_six(struct refusals *refusals)
     network_plan.has_six = true;
     check_room("EGRESS_RANGE6", &network_plan.six, refusals);
     check_overlap("EGRESS_RANGE6", &network_plan.six, refusals);
+}
+
+static void check_server(const struct network_range *range, void *data)
+{
+    if (range->prefix != bits_of(&range->first))
+        refusal_add(data, "EGRESS_DNS must be addresses, not ranges");
 }
 
 void network_plan_check(struct refusals *refusals)
@@ -225,7 +237,5 @@ void network_plan_check(struct refusals *refusals)
     check_room("EGRESS_RANGE", &network_plan.four, refusals);
     check_overlap("EGRESS_RANGE", &network_plan.four, refusals);
     check_six(refusals);
-    if (access(NFT_PROGRAM, X_OK) < 0)
-        refusal_add(refusals, "EGRESS: %s: %s; install nftables, or set EGRESS=0", NFT_PROGRAM,
-                    strerror(errno));
+    network_list_read(settings.egress_dns, check_server, refusals);
 }

@@ -14,9 +14,11 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/scope.h"
 #include "supervisor/capabilities.h"
@@ -28,7 +30,18 @@
 #include "supervisor/packet.h"
 #include "supervisor/supervisor.h"
 
-enum { POOL_MAX = 256, PAUSE_MS = 1000, BITS_PER_BYTE = 8, MEGA = 1000000 };
+enum {
+    POOL_MAX = 256,
+    PAUSE_MS = 1000,
+    BITS_PER_BYTE = 8,
+    MEGA = 1000000,
+    SWITCHED_MAX = 32,
+    END_MS = 5000,
+    ALONE_MS = 3000,
+};
+
+/* What is asked of the process: a network, or that nothing be left of all this. */
+enum { ASK_NETWORK = 'n', ASK_END = 'e' };
 
 #define INSIDE "eth0"
 
@@ -42,6 +55,8 @@ static int outside = -1; /* rtnetlink(7) of the host */
 static int ready[POOL_MAX];
 static int ready_count;
 static int64_t next_link;
+static char switched[SWITCHED_MAX][96]; /* paths beneath /proc */
+static int switched_count;
 
 static int write_switch(const char *path, const char *value)
 {
@@ -61,7 +76,20 @@ static int write_interface_switch(const char *interface, const char *family, con
 }
 
 /* Packets for sandboxes come in where the default routes go out; only there, and on the sandboxes'
- * own interfaces, are packets passed on. Where the host forwards anyway there is nothing to do. */
+ * own interfaces, are packets passed on. Where the host forwards anyway there is nothing to do.
+ * What was switched on is switched off again in the end. */
+static void forward(const char *interface, const char *family, const char *name)
+{
+    char path[sizeof(switched[0])], value = '1';
+
+    snprintf(path, sizeof(path), "sys/net/%s/conf/%s/%s", family, interface, name);
+    auto_close int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, &value, 1) != 1 || value != '0')
+        return;
+    if (write_switch(path, "1") == 0 && switched_count < SWITCHED_MAX)
+        memcpy(switched[switched_count++], path, sizeof(path));
+}
+
 static void forward_four(void)
 {
     auto_fclose FILE *routes = fopen("/proc/net/route", "re");
@@ -72,7 +100,7 @@ static void forward_four(void)
         if (sscanf(line, "%15s %x %x %x %*d %*d %*d %x", name, &destination, &gateway, &flags,
                    &mask) == 5 &&
             destination == 0 && mask == 0)
-            write_interface_switch(name, "ipv4", "forwarding", "1");
+            forward(name, "ipv4", "forwarding");
 }
 
 static void forward_six(void)
@@ -85,7 +113,7 @@ static void forward_six(void)
         if (sscanf(line, "%39s %x %*s %*x %*s %*x %*x %*x %*x %15s", destination, &prefix, name) ==
                 3 &&
             prefix == 0 && strcmp(name, "lo") != 0)
-            write_interface_switch(name, "ipv6", "force_forwarding", "1");
+            forward(name, "ipv6", "force_forwarding");
 }
 
 static void forward_uplinks(void)
@@ -250,6 +278,21 @@ static void hand_over(int to)
     packet_send(to, &result, sizeof(result), &network, network >= 0, 0);
 }
 
+/* Nothing of it is needed, and nothing has changed that the host had before. */
+static _Noreturn void end(void)
+{
+    auto_buffer struct buffer rules = {0};
+    struct error error;
+
+    while (ready_count > 0)
+        close(ready[--ready_count]);
+    for (int i = 0; i < switched_count; i++)
+        write_switch(switched[i], "0");
+    netlink_remove_address(outside, if_nametoindex("lo"), &network_plan.resolver, 32);
+    network_rules_none(&rules);
+    _exit(network_rules_write(&rules, &error) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
 static _Noreturn void serve(int socket)
 {
     struct error error;
@@ -274,9 +317,42 @@ static _Noreturn void serve(int socket)
         auto_close int reply = to;
         if (length == 0 || (length < 0 && errno != EINTR))
             _exit(EXIT_SUCCESS); /* the main loop is gone, and the spawner with it */
+        if (length == 1 && byte == ASK_END)
+            end();
         if (reply >= 0)
             hand_over(reply);
     }
+}
+
+/* Rules and names of interfaces are those of the host: two would undo each other's. Names of this
+ * kind belong to a network namespace, as they do (unix(7), abstract). Anybody may take one, so only
+ * another root's counts; the last supervisor's may be about to end. */
+static int be_alone(struct error *err)
+{
+    static const char name[] = "\0agent-sandbox-egress";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const socklen_t size = offsetof(struct sockaddr_un, sun_path) + sizeof(name) - 1;
+    int64_t deadline = clock_ms() + ALONE_MS;
+    auto_close int own = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path, name, sizeof(name) - 1);
+    while (bind(own, (struct sockaddr *)&address, size) < 0 || listen(own, 1) < 0) {
+        auto_close int other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct ucred peer = {.uid = (uid_t)-1};
+        socklen_t length = sizeof(peer);
+
+        if (errno != EADDRINUSE)
+            return error_set_errno(err, ERR_INTERNAL, "name of the network");
+        if (connect(other, (struct sockaddr *)&address, size) == 0 &&
+            getsockopt(other, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid != 0)
+            return 0;
+        if (clock_ms() >= deadline)
+            return error_set(err, ERR_CONFLICT,
+                             "another supervisor of this host has it on; 0 for this one");
+        poll(NULL, 0, 10);
+    }
+    take_fd(&own); /* until the process ends */
+    return 0;
 }
 
 static int set_up(uint16_t port, struct error *err)
@@ -294,7 +370,7 @@ static int set_up(uint16_t port, struct error *err)
     outside = netlink_open();
     if (proc < 0 || home < 0 || outside < 0)
         return error_set_errno(err, ERR_INTERNAL, "network");
-    if (check_forwarding(err) < 0)
+    if (be_alone(err) < 0 || check_forwarding(err) < 0)
         return -1;
     /* Nothing is let through before the rules are there. */
     network_rules_text(&rules, port);
@@ -377,10 +453,20 @@ int network_open(struct error *err)
     return error_add_context(err, "EGRESS");
 }
 
-void network_close(void)
+void network_close(bool whole)
 {
     network_dns_close();
-    if (maker > 0) {
+    if (maker > 0 && whole && packet_send(claims, &(char){ASK_END}, 1, NULL, 0, 0) == 0) {
+        int64_t deadline = clock_ms() + END_MS;
+
+        while (waitpid(maker, NULL, WNOHANG) == 0) {
+            if (clock_ms() >= deadline) {
+                LOG(ERROR, "network_left_over");
+                break;
+            }
+            poll(NULL, 0, 1);
+        }
+    } else if (maker > 0) {
         kill(maker, SIGKILL);
         waitpid(maker, NULL, 0);
     }
@@ -400,7 +486,7 @@ int network_claim(struct error *err)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
         return error_set_errno(err, ERR_INTERNAL, "socketpair");
     auto_close int ours = sockets[0], theirs = sockets[1];
-    if (claims < 0 || packet_send(claims, "", 1, &theirs, 1, 0) < 0)
+    if (claims < 0 || packet_send(claims, &(char){ASK_NETWORK}, 1, &theirs, 1, 0) < 0)
         return error_set(err, ERR_UNAVAILABLE, "no network can be had");
     close(take_fd(&theirs));
     if (packet_receive(ours, &result, sizeof(result), &network, 1) != sizeof(result))

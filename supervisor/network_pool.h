@@ -9,6 +9,7 @@
 #ifndef SUPERVISOR_NETWORK_POOL_H
 #define SUPERVISOR_NETWORK_POOL_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "common/error.h"
@@ -17,7 +18,8 @@
  * process; before the spawner, which claims from it. Where it is off: cut off what earlier
  * sandboxes have. */
 int network_open(struct error *err);
-void network_close(void);
+/* End the processes; `whole`: no sandbox is left, so the rules go too, and what was switched on. */
+void network_close(bool whole);
 /* The pid of the process: 0 without EGRESS. */
 pid_t network_pid(void);
 

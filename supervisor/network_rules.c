@@ -170,6 +170,11 @@ void network_rules_cut(struct buffer *text)
                       "accept;\n    oifname " ANY " drop\n  }\n}\n");
 }
 
+void network_rules_none(struct buffer *text)
+{
+    buffer_text(text, "add table inet sandbox\ndelete table inet sandbox\n");
+}
+
 /* --- nft ------------------------------------------------------------------------------------- */
 
 /* All that it says, so that it is never held up; the first line is kept. */

@@ -16,6 +16,8 @@
 void network_rules_text(struct buffer *text, uint16_t port);
 /* Those that let nothing of any sandbox through. */
 void network_rules_cut(struct buffer *text);
+/* No rules at all, of ours. */
+void network_rules_none(struct buffer *text);
 /* Run nft; with CAP_NET_ADMIN. */
 int network_rules_write(const struct buffer *text, struct error *err);
 

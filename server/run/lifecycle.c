@@ -158,6 +158,7 @@ static int start_sandbox(const struct boot *boot, struct error *err)
         .pids = settings.sandbox_pids,
         .cpu_percent = settings.sandbox_cpu_percent,
         .tmp_bytes = settings.sandbox_tmp_mb << 20,
+        .network = settings.sandbox_network,
     };
 
     /* Whatever an agent has asked for: what can't be a name is the name of nothing. */

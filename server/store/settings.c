@@ -186,6 +186,9 @@ void server_settings_check(struct refusals *refusals)
     }
     if (log_level_of(settings.log_level) < 0)
         refusal_add(refusals, "LOG_LEVEL is none of DEBUG, INFO, WARNING, ERROR, CRITICAL");
+    if (strcmp(settings.sandbox_network, "none") != 0 &&
+        strcmp(settings.sandbox_network, "egress") != 0)
+        refusal_add(refusals, "SANDBOX_NETWORK is neither none nor egress");
     check_database_url(refusals);
     check_secrets(refusals);
     check_host(refusals);

@@ -49,7 +49,7 @@ class Server:
         self.environment = {
             **os.environ, "O": str(TOP / BUILD), "STATE_DIR": str(self.state), "PORT": str(self.port), "HOST": self.host,
             "MODEL_BASE_URL": model_url, "MODEL_API_KEY": "the-key-of-the-model", "POSTGRES_OPTIONS": "-F -c shared_buffers=32MB",
-            "LOG_LEVEL": "INFO", **self._sanitizers(), **environment,
+            "LOG_LEVEL": "INFO", "EGRESS": "0", **self._sanitizers(), **environment,
         }
         self.environment.pop("DATABASE_URL", None)
         self.process = None

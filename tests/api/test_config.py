@@ -40,6 +40,7 @@ SERVER_BAD = {
     "a number out of bounds": ({"PORT": "70000"}, ["PORT"]),
     "no number": ({"WORKERS": "many"}, ["WORKERS"]),
     "an unknown level": ({"LOG_LEVEL": "loud"}, ["LOG_LEVEL"]),
+    "an unknown network": ({"SANDBOX_NETWORK": "all"}, ["SANDBOX_NETWORK"]),
     "no database": ({"DATABASE_URL": ""}, ["DATABASE_URL"]),
     "an odd database": ({"DATABASE_URL": "postgresql://u:hidden-password@[::1/x"}, ["DATABASE_URL"]),
     "a secret of 31 bytes": ({"OPERATOR_TOKEN": GOOD[:31]}, ["OPERATOR_TOKEN"]),
@@ -160,6 +161,14 @@ SUPERVISOR_BAD = {
     "a parent that goes up": ("", {"CGROUP_PARENT": "/a/../b"}, "CGROUP_PARENT"),
     "a crash handler": (over("/proc/sys/kernel/core_pattern", "|/usr/sbin/handler") + "\nprlimit --pid $$ --core=0:0"
                         f'\nexec setpriv --bounding-set -sys_resource "{SUPERVISOR}" --check-config', {}, "kernel.core_pattern"),
+    "a network of no addresses": ("", {"EGRESS": "1", "EGRESS_RANGE": "10.5.0.0/33"}, "EGRESS_RANGE"),
+    "a network with no room": ("", {"EGRESS": "1", "EGRESS_RANGE": "10.5.0.0/24"}, "EGRESS_RANGE"),
+    "a network of the host": ("", {"EGRESS": "1", "EGRESS_RANGE": "127.0.0.0/8"}, "EGRESS_RANGE"),
+    "a network of the other family": ("", {"EGRESS": "1", "EGRESS_RANGE6": "10.0.0.0/8"}, "EGRESS_RANGE6"),
+    "an allowed nothing": ("", {"EGRESS": "1", "EGRESS_ALLOW": "10.0.0.1, example.org"}, "EGRESS_ALLOW"),
+    "a denied nothing": ("", {"EGRESS": "1", "EGRESS_DENY": "10.0.0.1/x"}, "EGRESS_DENY"),
+    "a range of resolvers": ("", {"EGRESS": "1", "EGRESS_DNS": "10.0.0.0/8"}, "EGRESS_DNS"),
+    "no right over the network": (f'exec setpriv --bounding-set -net_admin "{SUPERVISOR}" --check-config', {"EGRESS": "1"}, "EGRESS: CAP_NET_ADMIN"),
     "a capability too few": (f'exec setpriv --bounding-set -kill "{SUPERVISOR}" --check-config', {}, "CAP_KILL"),
     "no root": (f'exec unshare --user "{SUPERVISOR}" --check-config', {"CGROUPS_REQUIRED": "0"}, "the supervisor must be started as root"),
 }

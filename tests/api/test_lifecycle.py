@@ -7,7 +7,7 @@ import time
 import pytest
 from model_server import call, silence, text
 from programs import wait_for
-from sandbox_agents import ConflictError, NotFoundError, RunFailedError
+from sandbox_agents import Client, ConflictError, NotFoundError, RunFailedError
 
 NOWHERE = {"entries": {"src": {"kind": "git_repo", "repo": "no/where", "host": "git.invalid"}}}
 
@@ -263,3 +263,12 @@ def test_boots_outlive_their_runner(client, server, make_agent):
     for session in made:
         assert client.sessions.wait_until_running(session.id, timeout=60).status == "running"
         assert client.sessions.exec(session.id, "echo up").stdout == "up\n"
+
+
+def test_a_network_that_the_machine_does_not_give_fails_the_boot(start_server):
+    server = start_server(SANDBOX_NETWORK="egress")
+    with Client(base_url=server.url, api_key=server.api_key) as client:
+        session = client.sessions.create(client.agents.create(slug="out", name="out").id)
+        with pytest.raises(RunFailedError):
+            client.sessions.wait_until_running(session.id, timeout=60)
+        assert "EGRESS is off" in client.sessions.get(session.id).error

@@ -235,6 +235,13 @@ static void box_remove(void)
     fixture_destroy(box);
 }
 
+static bool port_opens(int64_t port)
+{
+    auto_close int fd = -1;
+
+    return sandbox_port_open(fixture_connect(), box, port, 2000, &fd, &fixture_error) == 0;
+}
+
 /* --- what works ------------------------------------------------------------------------------ */
 
 START_TEST(public_addresses_are_reached)
@@ -264,10 +271,8 @@ END_TEST
 
 START_TEST(a_port_of_it_is_opened_all_the_same)
 {
-    auto_close int fd = -1;
-
     background(box, "/netprobe serve-tcp 127.0.0.1 8000");
-    ck_soon(sandbox_port_open(fixture_connect(), box, 8000, 2000, &fd, &fixture_error) == 0, 5000);
+    ck_soon(port_opens(8000), 5000);
 }
 END_TEST
 
@@ -410,8 +415,6 @@ END_TEST
 
 START_TEST(a_killed_supervisor_leaves_the_network_as_it_was)
 {
-    auto_close int fd = -1;
-
     fixture_stop_supervisor(SIGKILL);
     /* Nobody is needed for what runs; only names wait. */
     ck_assert_int_ge(interfaces(), 1);
@@ -421,7 +424,7 @@ START_TEST(a_killed_supervisor_leaves_the_network_as_it_was)
     ck_assert(succeeds(box, "resolve www.example.org"));
     ck_soon(interfaces() == POOL + 1, 5000);
     background(box, "/netprobe serve-tcp 127.0.0.1 8001");
-    ck_soon(sandbox_port_open(fixture_connect(), box, 8001, 2000, &fd, &fixture_error) == 0, 5000);
+    ck_soon(port_opens(8001), 5000);
     fixture_destroy(egress_running());
 }
 END_TEST
@@ -462,6 +465,39 @@ START_TEST(names_survive_nonsense)
 }
 END_TEST
 
+/* One that is not there any more, and one that is: its rules would undo those of the first. */
+START_TEST(another_supervisor_of_the_host_is_refused)
+{
+    ck_assert_int_eq(
+        fixture_shell("cd %s && mkdir -p other && SUPERVISOR_STATE=$PWD/other/state "
+                      "SUPERVISOR_SOCKET=$PWD/other/socket IMAGES_DIR=$PWD/images "
+                      "INIT_PATH=%s/sandbox-init ID_BASE=200000000 timeout 30 "
+                      "%s/sandbox-supervisor 2>other/log; test $? = 1 && grep -q 'EGRESS: another "
+                      "supervisor' other/log",
+                      fixture_root, fixture_build, fixture_build),
+        0);
+    ck_assert(succeeds(box, "tcp 8.8.8.8 80"));
+}
+END_TEST
+
+START_TEST(an_orderly_end_leaves_the_host_as_it_was)
+{
+    const char *forwards = "cat /proc/sys/net/ipv4/conf/up0/forwarding";
+
+    /* One that was killed has left it on. */
+    fixture_stop_supervisor(SIGKILL);
+    fixture_shell("echo 0 >/proc/sys/net/ipv4/conf/up0/forwarding");
+    ck_assert(fixture_start_supervisor());
+    ck_assert_int_eq(count_of(forwards), 1);
+    fixture_stop_supervisor(SIGTERM); /* with STOP_ON_EXIT=1 */
+    ck_assert_int_eq(count_of("nft list tables | wc -l"), 0);
+    ck_assert_int_eq(count_of("ip addr show dev lo | grep -c 10.207"), 0);
+    ck_soon(interfaces() == 0, 5000);
+    ck_assert_int_eq(count_of(forwards), 0);
+    ck_assert(fixture_start_supervisor());
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("egress");
@@ -490,7 +526,9 @@ int main(void)
     tcase_add_test(tests, names_survive_nonsense);
     tcase_add_test(tests, many_rounds_leave_nothing);
     tcase_add_test(tests, a_killed_supervisor_leaves_the_network_as_it_was);
+    tcase_add_test(tests, another_supervisor_of_the_host_is_refused);
     tcase_add_test(tests, switched_off_it_is_cut_off);
+    tcase_add_test(tests, an_orderly_end_leaves_the_host_as_it_was);
     suite_add_tcase(suite, tests);
     result = fixture_main(suite);
     kill(internet, SIGKILL);
