@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/scope.h"
@@ -397,6 +398,41 @@ static int limits_set(const struct hierarchy *at, const char *sandbox, const str
     snprintf(text, sizeof(text), at->unified ? "%lld %d" : "%lld",
              (long long)limits->cpu_percent * (PERIOD_US / 100), PERIOD_US);
     return setting_write(at, sandbox, at->unified ? "cpu.max" : "cpu.cfs_quota_us", text, err);
+}
+
+static char spare[64];
+
+void cgroup_make_spare(void)
+{
+    static unsigned serial;
+    char path[PATH_MAX];
+    struct timespec now;
+
+    if (spare[0])
+        return;
+    /* Unlike any of an earlier supervisor, of which one may be in use. */
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(spare, sizeof(spare), "box-%llx-%x", (unsigned long long)now.tv_sec, ++serial);
+    /* What is missing is made, or fails, when it is used. */
+    for (size_t i = 0; i < hierarchy_count; i++) {
+        snprintf(path, sizeof(path), "%s/%s", hierarchies[i].path, spare);
+        if (mkdir(path, 0755) < 0)
+            break;
+    }
+}
+
+void cgroup_take_spare(char *name, size_t size)
+{
+    if (spare[0])
+        snprintf(name, size, "%s", spare);
+    spare[0] = '\0';
+}
+
+void cgroup_remove_spare(void)
+{
+    if (spare[0])
+        cgroup_remove(spare);
+    spare[0] = '\0';
 }
 
 int cgroup_make(const char *sandbox, const struct start *limits, struct error *err)

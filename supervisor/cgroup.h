@@ -37,6 +37,11 @@ void cgroup_close(const char *state);
 /* One line for the log: which controller is where. */
 const char *cgroup_describe(void);
 
+/* Make cgroups for a sandbox that is to come, since that is the dearest part of a start after its
+ * namespaces; each call gives the name of what was made by the one before, or else `name`. */
+void cgroup_take_spare(char *name, size_t size);
+void cgroup_make_spare(void);
+void cgroup_remove_spare(void);
 int cgroup_make(const char *sandbox, const struct start *limits, struct error *err);
 int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *err);
 /* SIGKILL to every process. Missing cgroups are fine. */

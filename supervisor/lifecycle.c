@@ -32,6 +32,7 @@ enum {
     KILL_MS = 5000,
     KILL_PAUSE_MS = 2,
     KILL_PAUSE_MAX_MS = 64,
+    SPARE_MS = 3,         /* out of the way of the start that took the last one */
     REMOVED_AT_ONCE = 64, /* files and folders */
     TEARDOWN_SECONDS = 300,
 };
@@ -379,6 +380,14 @@ static int make_boot(char boot[BOOT_LENGTH + 1], struct error *err)
     return 0;
 }
 
+static struct timer spare_cgroup;
+
+static void make_spare_cgroup(struct timer *timer)
+{
+    (void)timer;
+    cgroup_make_spare();
+}
+
 int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct error *err)
 {
     int reports;
@@ -395,6 +404,8 @@ int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct e
         return -1;
     snprintf(request->sandbox, sizeof(request->sandbox), "%s", box->id);
     snprintf(request->cgroup, sizeof(request->cgroup), "%s", box->id);
+    cgroup_take_spare(request->cgroup, sizeof(request->cgroup));
+    loop_set(&spare_cgroup, SPARE_MS, make_spare_cgroup);
     snprintf(box->cgroup, sizeof(box->cgroup), "%s", request->cgroup);
     reports = spawn_begin(request, -1, err);
     if (reports < 0)

@@ -246,6 +246,9 @@ static void stop(void)
 {
     notify_send("STOPPING=1");
     connection_close_all();
+    spawn_close(); /* nothing new */
+    pool_close();
+    cgroup_remove_spare();
     ports_close();
     network_close(settings.stop_on_exit && !spawner_died);
     if (settings.stop_on_exit && !spawner_died)
