@@ -13,7 +13,11 @@
 static const struct field nothing_fields[] = {};
 SCHEMA(nothing);
 
-static const struct field create_fields[] = {ID(create)};
+static const struct field create_fields[] = {
+    ID(create),
+    {NUMBER(create, disk_bytes), .max = INT64_C(1) << 44},
+    {NUMBER(create, disk_inodes), .max = 1000000000},
+};
 SCHEMA(create);
 
 static const struct field start_fields[] = {

@@ -28,9 +28,13 @@ struct nothing {
     char none; /* a struct has at least one member */
 };
 
-/* Make the sandbox's folders: an empty workspace. */
+/* Make the sandbox's disk, with an empty workspace. Its sizes hold for all that the sandbox writes,
+ * in its workspace and elsewhere but /tmp; 0: what the supervisor's settings say. More than those
+ * allow: ERR_BAD_REQUEST. ERR_UNAVAILABLE when all disks together would be too large. */
 struct create {
     const char *sandbox;
+    int64_t disk_bytes;
+    int64_t disk_inodes;
 };
 
 #define IMAGE_NAME_PATTERN "[a-z0-9][a-z0-9._-]*"

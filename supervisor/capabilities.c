@@ -67,6 +67,7 @@ void capabilities_check(struct refusals *refusals)
         const char *name;
     } needed[] = {
         {CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
+        {CAP_SYS_CHROOT, "CAP_SYS_CHROOT"}, /* setns(2) to a mount namespace */
         {CAP_CHOWN, "CAP_CHOWN"},
         {CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
         {CAP_FOWNER, "CAP_FOWNER"},

@@ -19,6 +19,7 @@
 #include "supervisor/cgroup.h"
 #include "supervisor/host.h"
 #include "supervisor/network_check.h"
+#include "supervisor/storage.h"
 #include "supervisor/supervisor.h"
 
 enum { FIRST_RESERVED_ID = 65534 };
@@ -191,6 +192,7 @@ static void check_kernel(struct refusals *refusals)
     char folder[PATH_MAX];
 
     find_folder(folder);
+    storage_check(folder, refusals);
     for (size_t i = 0; i < kernel_feature_count; i++)
         if (!kernel_features[i].works(folder))
             refusal_add(refusals, "kernel: %s: %s; needed: %s", kernel_features[i].name,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/scope.h"
+#include "supervisor/create.h"
 
 struct row {
     const char *name;
@@ -49,6 +50,12 @@ static bool must_wait(uint32_t type)
     }
 }
 
+/* Those that look at the workspace. */
+static bool needs_disk(uint32_t type)
+{
+    return type == MESSAGE_start || (type >= MESSAGE_file_list && type <= MESSAGE_directory_make);
+}
+
 static int check_and_run(struct connection *connection, struct error *err)
 {
     const struct wire_packet *packet = &connection->packet;
@@ -69,7 +76,11 @@ static int check_and_run(struct connection *connection, struct error *err)
         return -1;
     request.sandbox = *(const char *const *)request.body; /* the first member of every message */
     box = sandbox_find(request.sandbox);
-    if (box && box->busy && must_wait(packet->header.type)) {
+    if (box && !box->attached && !box->busy && !box->destroyed && needs_disk(packet->header.type) &&
+        create_attach(box, err) < 0)
+        return -1;
+    if (box && box->busy &&
+        (must_wait(packet->header.type) || (!box->attached && needs_disk(packet->header.type)))) {
         snprintf(connection->waits_for, sizeof(connection->waits_for), "%s", request.sandbox);
         return 0;
     }

@@ -263,14 +263,11 @@ static int remove_file(void *data, struct error *err)
 {
     struct file_job *job = data;
     const struct file_remove *body = job->request->body;
-    auto_close int folder = sandbox_open_folder(body->sandbox, err);
-    auto_close int workspace = folder < 0 ? -1 : sandbox_open_workspace(body->sandbox, err);
+    auto_close int workspace = sandbox_open_workspace(body->sandbox, err);
+    auto_close int trash = workspace < 0 ? -1 : sandbox_open_trash(body->sandbox, err);
 
-    if (workspace < 0)
-        return -1;
-    auto_close int trash = openat(folder, "trash", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (trash < 0)
-        return error_set_errno(err, ERR_INTERNAL, "trash");
+        return -1;
     return files_remove(workspace, trash, body->path, body->recursive, err);
 }
 

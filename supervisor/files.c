@@ -385,7 +385,7 @@ static bool flatten(int folder, const char *name)
 }
 
 /* Delete all that is in `folder`, by levels: each pass lifts what lies deeper. */
-static int empty_folder(int folder, struct error *err)
+int files_empty(int folder, struct error *err)
 {
     for (int idle = 0; idle < RACES_MAX;) {
         int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -422,7 +422,7 @@ int files_delete_tree(int folder, const char *name, struct error *err)
     fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "delete %s", name);
-    if (empty_folder(fd, err) < 0)
+    if (files_empty(fd, err) < 0)
         return -1;
     if (unlinkat(folder, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
         return error_set_errno(err, ERR_INTERNAL, "delete %s", name);

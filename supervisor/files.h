@@ -46,5 +46,7 @@ int files_delete_tree(int folder, const char *name, struct error *err);
 /* The same for a tree of at most *budget entries, which is not deep: true when it is gone. Else a
  * part of it may be; what it took is subtracted from *budget. */
 bool files_delete_little(int folder, const char *name, int *budget);
+/* Delete all that is in the folder. */
+int files_empty(int folder, struct error *err);
 
 #endif

@@ -43,9 +43,7 @@ static const struct nothing no_body;
 
 /* --- answers to whoever asked for the change ------------------------------------------------- */
 
-/* Settled in a state: tell the asker, then let those who waited have their turn. `box` may be gone
- * after this. */
-static void settle(struct sandbox *box, const struct error *failure)
+void lifecycle_settle(struct sandbox *box, const struct error *failure)
 {
     struct connection *asker = box->asker;
     char id[sizeof(box->id)];
@@ -99,12 +97,16 @@ static int remove_boot(const char *folder, struct error *err)
 
     if (own < 0)
         return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "folder of the sandbox");
-    if (files_delete_tree(own, "l", err) < 0 || files_delete_tree(own, "trash", err) < 0 ||
-        files_delete_tree(own, "ctl.sock", err) < 0)
+    if (files_delete_tree(own, "ctl.sock", err) < 0)
         return -1;
-    if (mkdirat(own, "trash", 0700) < 0 && errno != EEXIST)
-        return error_set_errno(err, ERR_INTERNAL, "trash");
-    return 0;
+    auto_close int disk = openat(own, "disk", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (disk < 0)
+        return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "disk of the sandbox");
+    /* One that is not attached keeps them until it is. */
+    auto_close int trash = openat(disk, "trash", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (trash < 0)
+        return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "trash");
+    return files_delete_tree(disk, "l", err) < 0 || files_empty(trash, err) < 0 ? -1 : 0;
 }
 
 static void teardown_done(void *data, const struct error *result)
@@ -129,7 +131,7 @@ static void teardown_done(void *data, const struct error *result)
     if (!box->destroyed && sandbox_save(box, &error) < 0)
         LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id),
             V("reason", (const char *)error.message));
-    settle(box, box->failure.kind != ERR_NONE ? &box->failure : result);
+    lifecycle_settle(box, box->failure.kind != ERR_NONE ? &box->failure : result);
 }
 
 static int removal_work(void *data, struct error *err)
@@ -137,7 +139,7 @@ static int removal_work(void *data, struct error *err)
     struct teardown *teardown = data;
 
     if (teardown->whole)
-        return files_delete_tree(sandbox_folder(), teardown->folder, err);
+        return storage_remove("sandboxes", teardown->folder, err);
     return remove_boot(teardown->folder, err);
 }
 
@@ -148,11 +150,15 @@ static bool removed_at_once(const struct teardown *teardown)
 
     if (teardown->whole)
         return files_delete_little(sandbox_folder(), teardown->folder, &budget);
+    if (!teardown->box->attached)
+        return false;
     auto_close int own =
         openat(sandbox_folder(), teardown->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return own >= 0 && files_delete_little(own, "l", &budget) &&
-           files_delete_little(own, "trash", &budget) &&
-           files_delete_little(own, "ctl.sock", &budget) && mkdirat(own, "trash", 0700) == 0;
+    auto_close int disk =
+        own < 0 ? -1 : openat(own, "disk", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return disk >= 0 && files_delete_little(own, "ctl.sock", &budget) &&
+           files_delete_little(disk, "l", &budget) && files_delete_little(disk, "trash", &budget) &&
+           mkdirat(disk, "trash", 0700) == 0;
 }
 
 static void remove_rest(struct teardown *teardown)
@@ -160,7 +166,12 @@ static void remove_rest(struct teardown *teardown)
     static const struct error none;
     struct error error;
 
+    /* All has ended: neither may bring us here again. */
     loop_clear(&teardown->again);
+    loop_close_watch(&teardown->box->process);
+    if (teardown->whole && storage_remove_begin("sandboxes", teardown->folder, &teardown->box->disk,
+                                                teardown_done, teardown))
+        return;
     if (removed_at_once(teardown))
         teardown_done(teardown, &none);
     else if (!job_begin("teardown", TEARDOWN_SECONDS, removal_work, teardown_done, teardown,
@@ -326,7 +337,7 @@ void lifecycle_started(struct sandbox *box)
     }
     LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot),
         V("pid", box->pid));
-    settle(box, NULL);
+    lifecycle_settle(box, NULL);
 }
 
 static void process_begun(struct sandbox *box, const struct spawn_report *report, int pidfd)
@@ -466,23 +477,6 @@ int operation_start(struct request *request, struct error *err)
 
 /* --- the other messages ---------------------------------------------------------------------- */
 
-int operation_create(struct request *request, struct error *err)
-{
-    struct sandbox *spare = pool_take();
-
-    if (spare && sandbox_rename(spare, request->sandbox, err) < 0)
-        return -1;
-    if (spare) {
-        spare->spare = false;
-    } else {
-        if (sandbox_make_folder(request->sandbox, err) < 0)
-            return -1;
-        sandbox_add(request->sandbox, SANDBOX_CREATED);
-    }
-    connection_answer(request->connection, &schema_nothing, &no_body, -1);
-    return 0;
-}
-
 int operation_stop(struct request *request, struct error *err)
 {
     struct sandbox *box = request->box;
@@ -585,7 +579,7 @@ static void sweep_folder(const char *name)
     struct error error;
 
     /* Its processes, if there are any, are in cgroups that nobody claims. */
-    if (files_delete_tree(sandbox_folder(), name, &error) < 0)
+    if (storage_remove("sandboxes", name, &error) < 0)
         LOG(ERROR, "sweep", V("folder", name), V("reason", (const char *)error.message));
 }
 

@@ -23,6 +23,9 @@ void lifecycle_failed(struct sandbox *box, const struct error *failure);
 void lifecycle_overdue(struct timer *timer); /* of its deadline */
 /* Remove one that nobody asked for. */
 void lifecycle_discard(struct sandbox *box, const char *reason);
+/* Settled in a state: tell the asker, then let those who waited have their turn. `box` may be gone
+ * after this. */
+void lifecycle_settle(struct sandbox *box, const struct error *failure);
 
 /* Kill what runs in the cgroups of that name, wait for its end, and remove them. `process` is its
  * first process's pidfd, or -1. */

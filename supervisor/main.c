@@ -35,6 +35,8 @@
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"
 #include "supervisor/spawn.h"
+#include "supervisor/storage.h"
+#include "supervisor/storekeeper.h"
 
 enum { SYSTEMD_FIRST = 3, BACKLOG = 128 };
 
@@ -150,12 +152,16 @@ static void reap(void)
 
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         job_reaped(pid);
-        if (pid == spawn_pid() || pid == ports_pid() || pid == network_pid() ||
-            pid == network_dns_pid()) {
+        const char *lost = pid == spawn_pid()         ? "spawner_died"
+                           : pid == ports_pid()       ? "ports_died"
+                           : pid == storekeeper_pid() ? "storekeeper_died"
+                           : pid == network_pid() || pid == network_dns_pid()
+                               ? "network_died"
+                               : NULL;
+
+        if (lost) {
             /* Without it little can be done; the next supervisor takes over what runs. */
-            LOG(ERROR, pid == spawn_pid()   ? "spawner_died"
-                       : pid == ports_pid() ? "ports_died"
-                                            : "network_died");
+            log_write(LOG_ERROR, lost, NULL, 0);
             spawner_died = stopping = true;
         }
     }
@@ -233,11 +239,12 @@ static int start(struct error *err)
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "subreaper");
     if (network_open(err) < 0 || spawn_open(sandbox_folder(), err) < 0 || ports_open(err) < 0 ||
+        storage_enter(err) < 0 ||
         capabilities_keep_main(err) < 0 || loop_open(err) < 0 || watch_signals(err) < 0 ||
-        ports_watch(err) < 0)
+        ports_watch(err) < 0 || storage_watch(err) < 0)
         return -1;
     lifecycle_recover();
-    if (selftest_run(err) < 0)
+    if (selftest_run(err) < 0 || storage_spares_open(err) < 0)
         return -1;
     return listen_to_peers(err);
 }
@@ -253,6 +260,7 @@ static void stop(void)
     network_close(settings.stop_on_exit && !spawner_died);
     if (settings.stop_on_exit && !spawner_died)
         lifecycle_stop_all();
+    storage_close();
     cgroup_close(settings.state); /* which leaves those that are in use */
     if (socket_is_ours)
         unlink(settings.socket_path);
@@ -331,7 +339,7 @@ int main(int argc, char **argv)
     if (start(&error) < 0)
         return fail(EXIT_FAILURE, &error);
     LOG(INFO, "supervisor_ready", V("socket", settings.socket_path),
-        V("cgroups", cgroup_describe()));
+        V("cgroups", cgroup_describe()), V("storage", storage_describe()));
     notify_send("READY=1");
     if (notify_watchdog_ms() > 0)
         feed_watchdog(&watchdog);

@@ -11,8 +11,8 @@
 
 #include "common/log.h"
 #include "common/scope.h"
+#include "supervisor/create.h"
 #include "supervisor/exec.h"
-#include "supervisor/files.h"
 #include "supervisor/image.h"
 #include "supervisor/lifecycle.h"
 
@@ -65,26 +65,57 @@ static void name_spare(char name[SANDBOX_ID_LENGTH + 1])
     snprintf(name, SANDBOX_ID_LENGTH + 1, "warm-%llx-%x", began, ++serial);
 }
 
-static int make_spare(struct error *err)
+static int start_spare(struct sandbox *box, struct error *err)
 {
-    char name[SANDBOX_ID_LENGTH + 1];
     struct spawn_request request = learned;
-    struct sandbox *box;
 
-    name_spare(name);
-    if (sandbox_make_folder(name, err) < 0)
-        return -1;
-    box = sandbox_add(name, SANDBOX_CREATED);
-    box->spare = true;
-    box->made = malloc(sizeof(learned));
-    if (!box->made)
-        abort();
-    *box->made = learned;
     snprintf(request.hostname, sizeof(request.hostname), "sandbox");
     if (lifecycle_begin(box, &request, err) == 0)
         return 0;
     lifecycle_discard(box, "a spare did not start");
     return -1;
+}
+
+static void disk_made(void *data, const struct error *result)
+{
+    struct sandbox *box = data;
+    struct error error;
+
+    box->busy = false;
+    if (create_finish(box, result, &error) == 0 && start_spare(box, &error) == 0)
+        return;
+    LOG(WARNING, "pool", V("reason", (const char *)error.message));
+    if (!box->attached)
+        sandbox_forget(box);
+    pool_failed();
+}
+
+static int make_spare(struct error *err)
+{
+    char name[SANDBOX_ID_LENGTH + 1];
+    struct sandbox *box;
+    struct disk disk;
+    int made;
+
+    if (storage_size(0, 0, &disk, err) < 0)
+        return -1;
+    name_spare(name);
+    box = sandbox_add(name, SANDBOX_CREATED);
+    box->disk = disk;
+    box->spare = true;
+    box->made = malloc(sizeof(learned));
+    if (!box->made)
+        abort();
+    *box->made = learned;
+    made = create_disk(box, disk_made, err);
+    if (made < 0) {
+        sandbox_forget(box);
+        return -1;
+    }
+    if (made)
+        return start_spare(box, err);
+    box->busy = true;
+    return 0;
 }
 
 static void fill(struct timer *timer)
@@ -142,10 +173,12 @@ void pool_failed(void)
 
 /* --- giving them away ------------------------------------------------------------------------ */
 
-struct sandbox *pool_take(void)
+struct sandbox *pool_take(const struct disk *disk)
 {
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
-        if (box->spare && box->warm && !box->busy && !box->destroyed && same(box->made, &learned))
+        if (box->spare && box->warm && !box->busy && !box->destroyed &&
+            same(box->made, &learned) && box->disk.bytes == disk->bytes &&
+            box->disk.inodes == disk->inodes)
             return box;
     return NULL;
 }
@@ -238,7 +271,7 @@ void pool_close(void)
         if (!box->warm && !box->spare)
             continue;
         if (!lifecycle_kill(box->cgroup, box->process.fd) ||
-            (box->spare && files_delete_tree(sandbox_folder(), box->id, &error) < 0))
+            (box->spare && storage_remove("sandboxes", box->id, &error) < 0))
             LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id));
         else
             box->slot = -1;

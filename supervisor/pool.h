@@ -15,8 +15,8 @@
 
 /* Remember what is asked for. */
 void pool_learn(const struct spawn_request *wanted);
-/* One that runs, or NULL; it counts as the caller's, who renames it. */
-struct sandbox *pool_take(void);
+/* One that runs, on such a disk, or NULL; it counts as the caller's, who renames it. */
+struct sandbox *pool_take(const struct disk *disk);
 /* Whether the idle init of `box` is what is asked for, on the image that the name means now. */
 bool pool_fits(const struct sandbox *box, const struct spawn_request *wanted);
 /* Give it the host name that is asked for: it is running then. */

@@ -84,8 +84,24 @@ int sandbox_open(struct error *err)
         return -1;
     if (mkdirat(state, "sandboxes", 0700) < 0 && errno != EEXIST)
         return error_set_errno(err, ERR_INTERNAL, "mkdir sandboxes");
+    return storage_open(state, err) < 0 ? -1 : sandbox_reopen(state, err);
+}
+
+int sandbox_reopen(int state, struct error *err)
+{
+    scope_close(&folder);
     folder = openat(state, "sandboxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return folder < 0 ? error_set_errno(err, ERR_INTERNAL, "sandboxes") : 0;
+}
+
+int sandbox_open_place(const char *name, struct error *err)
+{
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "../%s", name);
+    fd = openat(folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? error_set_errno(err, ERR_INTERNAL, "%s", name) : fd;
 }
 
 int sandbox_folder(void)
@@ -108,14 +124,24 @@ int sandbox_open_folder(const char *id, struct error *err)
     return fd < 0 ? missing(err, "folder of the sandbox") : fd;
 }
 
-int sandbox_open_workspace(const char *id, struct error *err)
+static int open_on_disk(const char *id, const char *name, struct error *err)
 {
-    char path[SANDBOX_ID_LENGTH + 8];
+    char path[SANDBOX_ID_LENGTH + 16];
     int fd;
 
-    snprintf(path, sizeof(path), "%s/ws", id);
+    snprintf(path, sizeof(path), "%s/disk/%s", id, name);
     fd = openat(folder, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? missing(err, "workspace") : fd;
+    return fd < 0 ? missing(err, name) : fd;
+}
+
+int sandbox_open_workspace(const char *id, struct error *err)
+{
+    return open_on_disk(id, "ws", err);
+}
+
+int sandbox_open_trash(const char *id, struct error *err)
+{
+    return open_on_disk(id, "trash", err);
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -250,34 +276,39 @@ static const char *system_boot(void)
     return text;
 }
 
-int sandbox_save(const struct sandbox *box, struct error *err)
+int sandbox_save_in(int own, const struct sandbox *box, struct error *err)
 {
-    auto_close int own = sandbox_open_folder(box->id, err);
     char text[512];
     int length = snprintf(
         text, sizeof(text),
         "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\nimage %llu\n"
-        "cgroup %s\n",
+        "cgroup %s\ndisk %s %lld %lld\n",
         state_name(box->state), (long long)box->slot, box->boot[0] ? box->boot : "-", box->pid,
         (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot(),
-        (unsigned long long)box->image, box->cgroup);
-
-    if (own < 0)
-        return -1;
+        (unsigned long long)box->image, box->cgroup[0] ? box->cgroup : "-",
+        storage_name(box->disk.kind), (long long)box->disk.bytes, (long long)box->disk.inodes);
     auto_close int fd =
         openat(own, "state.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
     if (fd < 0 || write(fd, text, (size_t)length) != length ||
         renameat(own, "state.new", own, "state") < 0)
         return error_set_errno(err, ERR_INTERNAL, "state of the sandbox");
     return 0;
 }
 
+int sandbox_save(const struct sandbox *box, struct error *err)
+{
+    auto_close int own = sandbox_open_folder(box->id, err);
+
+    return own < 0 ? -1 : sandbox_save_in(own, box, err);
+}
+
 /* False when it was never written whole: the machine lost power. */
 static bool read_state(struct sandbox *box, char system[64])
 {
-    char path[SANDBOX_ID_LENGTH + 8], text[512], state[16], boot[BOOT_LENGTH + 1];
-    long long slot;
-    unsigned long long inode, start, image = 0;
+    char path[SANDBOX_ID_LENGTH + 8], text[512], state[16], boot[BOOT_LENGTH + 1], kind[16];
+    long long slot, bytes, inodes;
+    unsigned long long inode, start, image;
 
     snprintf(path, sizeof(path), "%s/state", box->id);
     auto_close int fd = openat(folder, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -285,12 +316,13 @@ static bool read_state(struct sandbox *box, char system[64])
     if (length <= 0)
         return false;
     text[length] = '\0';
-    /* The image and the cgroup are told since later versions. */
     if (sscanf(text,
                "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s image %llu "
-               "cgroup %36s",
-               state, &slot, boot, &box->pid, &inode, &start, system, &image, box->cgroup) < 7)
+               "cgroup %36s disk %15s %lld %lld",
+               state, &slot, boot, &box->pid, &inode, &start, system, &image, box->cgroup, kind,
+               &bytes, &inodes) != 12)
         return false;
+    box->disk = (struct disk){storage_kind_of(kind), bytes, inodes};
     for (size_t i = 0; i < COUNT(names); i++)
         if (strcmp(names[i].name, state) == 0)
             box->state = names[i].state;
@@ -302,23 +334,37 @@ static bool read_state(struct sandbox *box, char system[64])
     return true;
 }
 
-int sandbox_make_folder(const char *id, struct error *err)
+/* A name that the next start takes for half-made. */
+static void half_made(char name[SANDBOX_ID_LENGTH + 1], const char *id)
 {
-    struct sandbox box = {.state = SANDBOX_CREATED, .slot = -1};
+    snprintf(name, SANDBOX_ID_LENGTH + 1, ".%s", id + 1);
+}
 
-    /* Under a name that the next start takes for half-made, until all of it is there. */
-    snprintf(box.id, sizeof(box.id), ".%s", id + 1);
-    if (mkdirat(folder, box.id, 0700) < 0 && errno != EEXIST)
-        return error_set_errno(err, ERR_INTERNAL, "mkdir of the sandbox");
-    auto_close int own = sandbox_open_folder(box.id, err);
-    if (own < 0)
+int sandbox_begin(struct sandbox *box, store_done *done, struct error *err)
+{
+    char name[SANDBOX_ID_LENGTH + 1];
+    struct stat status;
+
+    half_made(name, box->id);
+    if (fstatat(folder, box->id, &status, AT_SYMLINK_NOFOLLOW) == 0)
+        return error_set(err, ERR_CONFLICT, "there is a folder of the sandbox");
+    if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        storage_remove("sandboxes", name, err) < 0)
         return -1;
-    if ((mkdirat(own, "ws", 0755) < 0 && errno != EEXIST) ||
-        (mkdirat(own, "trash", 0700) < 0 && errno != EEXIST))
-        return error_set_errno(err, ERR_INTERNAL, "mkdir of the workspace");
-    if (sandbox_save(&box, err) < 0)
+    if (box->disk.kind == STORAGE_PLAIN)
+        return storage_make("sandboxes", name, &box->disk, err);
+    return storage_make_begin("sandboxes", name, &box->disk, done, box, err);
+}
+
+int sandbox_complete(const struct sandbox *box, struct error *err)
+{
+    char name[SANDBOX_ID_LENGTH + 1];
+
+    half_made(name, box->id);
+    auto_close int own = sandbox_open_folder(name, err);
+    if (own < 0 || sandbox_save_in(own, box, err) < 0)
         return -1;
-    if (renameat2(folder, box.id, folder, id, RENAME_NOREPLACE) < 0)
+    if (renameat2(folder, name, folder, box->id, RENAME_NOREPLACE) < 0)
         return error_set_errno(err, errno == EEXIST ? ERR_CONFLICT : ERR_INTERNAL, "create");
     return 0;
 }
@@ -371,8 +417,12 @@ static void load_one(const char *id, void (*adopt)(struct sandbox *, int))
 {
     struct sandbox *box = sandbox_add(id, SANDBOX_STOPPED);
     char system[64] = "";
+    bool known = read_state(box, system);
 
-    if (!read_state(box, system)) {
+    if (!known)
+        box->disk.kind = storage_guess("sandboxes", id);
+    box->attached = storage_attached("sandboxes", id, box->disk.kind);
+    if (!known) {
         LOG(WARNING, "sandbox_state_lost", V("sandbox", box->id));
         box->state = SANDBOX_STOPPED;
         adopt(box, -1);

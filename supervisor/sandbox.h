@@ -1,8 +1,8 @@
 /* Which sandboxes there are, what each is, and how that survives the supervisor.
  *
- * A sandbox is a folder `sandboxes/<id>`, 0700: `ws` its workspace, `l` the layers of the boot that
- * runs, `ctl.sock` init's socket, `trash` what is being removed, `state` what it is. `state` is
- * replaced by rename: that is the moment at which a change counts. */
+ * A sandbox is a folder `sandboxes/<id>`, 0700: `disk` what it writes (storage.h), `ctl.sock`
+ * init's socket, `state` what it is. `state` is replaced by rename: that is the moment at which a
+ * change counts. */
 #ifndef SUPERVISOR_SANDBOX_H
 #define SUPERVISOR_SANDBOX_H
 
@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/messages.h"
 #include "supervisor/loop.h"
+#include "supervisor/storage.h"
 #include "supervisor/supervisor.h"
 
 struct connection;
@@ -31,7 +32,11 @@ struct sandbox {
         *asker; /* whose lifecycle request is being done; NULL: nobody's, or it went away */
     struct error failure; /* of a start, told when all is cleaned up */
 
-    int64_t slot; /* its range of ids; -1 when not running */
+    struct disk disk;
+    bool attached;             /* the disk can be used */
+    struct error attach_error; /* why it could not be, lately */
+    int64_t attach_after_ms;   /* when to try again (loop_now) */
+    int64_t slot;              /* its range of ids; -1 when not running */
     char cgroup[SANDBOX_ID_LENGTH +
                 1]; /* of the boot: a name that was free before its own was known */
     char boot[BOOT_LENGTH + 1];
@@ -57,8 +62,15 @@ int sandbox_open(struct error *err);
 /* The folder of all sandboxes, and of one (the caller owns that one). */
 int sandbox_folder(void);
 int sandbox_open_folder(const char *id, struct error *err);
-/* A descriptor on the workspace, for openat2(2) beneath it. */
+/* A descriptor on the workspace, for openat2(2) beneath it, and on a folder of the same file system
+ * for what is removed. */
 int sandbox_open_workspace(const char *id, struct error *err);
+int sandbox_open_trash(const char *id, struct error *err);
+/* Another folder beside that of all sandboxes. */
+int sandbox_open_place(const char *name, struct error *err);
+/* The state folder as it is seen from the mount namespace of the disks; the caller's, and to stay
+ * open. */
+int sandbox_reopen(int state, struct error *err);
 
 struct sandbox *sandbox_find(const char *id);
 /* Enter a new one into the table; it is freed by sandbox_forget. */
@@ -73,8 +85,12 @@ size_t sandbox_count(void);
 int64_t sandbox_free_slot(void);
 /* Write `state`. */
 int sandbox_save(const struct sandbox *box, struct error *err);
-/* Make the folder of a new sandbox. ERR_CONFLICT when there is one. */
-int sandbox_make_folder(const char *id, struct error *err);
+int sandbox_save_in(int own, const struct sandbox *box, struct error *err);
+/* Begin to make the folder of a new sandbox, and its disk. ERR_CONFLICT when there is one. A plain
+ * one is made at once. */
+int sandbox_begin(struct sandbox *box, store_done *done, struct error *err);
+/* It is made: write `state`, and give it its name. */
+int sandbox_complete(const struct sandbox *box, struct error *err);
 /* What identifies the process behind a pidfd, beyond the reuse of its pid. */
 void sandbox_identify(struct sandbox *box, int pidfd);
 

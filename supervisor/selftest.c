@@ -22,7 +22,6 @@
 
 #include "common/log.h"
 #include "common/scope.h"
-#include "supervisor/files.h"
 #include "supervisor/lifecycle.h"
 #include "supervisor/loop.h"
 #include "supervisor/sandbox.h"
@@ -203,9 +202,11 @@ int selftest_inside(struct error *err)
 
 static int make_folder(struct error *err)
 {
-    if (mkdirat(sandbox_folder(), NAME, 0700) < 0 ||
-        mkdirat(sandbox_folder(), NAME "/ws", 0755) < 0 ||
-        mkdirat(sandbox_folder(), NAME "/image", 0755) < 0 ||
+    struct disk disk;
+
+    if (storage_size(0, 0, &disk, err) < 0 || storage_make("sandboxes", NAME, &disk, err) < 0)
+        return -1;
+    if (mkdirat(sandbox_folder(), NAME "/image", 0755) < 0 ||
         mkdirat(sandbox_folder(), NAME "/image/etc", 0755) < 0)
         return error_set_errno(err, ERR_INTERNAL, "self-test");
     return 0;
@@ -264,7 +265,7 @@ int selftest_run(struct error *err)
         spawn_forget(reports);
     if (!lifecycle_kill(NAME, pidfd) && result == 0)
         result = error_set(err, ERR_INTERNAL, "self-test: its processes do not end");
-    if (files_delete_tree(sandbox_folder(), NAME, result == 0 ? err : &ignored) < 0)
+    if (storage_remove("sandboxes", NAME, result == 0 ? err : &ignored) < 0)
         result = -1;
     return result;
 }

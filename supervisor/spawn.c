@@ -34,6 +34,7 @@
 #include "supervisor/seccomp.h"
 #include "supervisor/selftest.h"
 #include "supervisor/steps.h"
+#include "supervisor/storage.h"
 
 enum { INIT_NICE = -15 };
 enum {
@@ -89,14 +90,6 @@ static int become_init(struct containment *containment, bool self_test, struct e
 }
 
 /* --- one start ------------------------------------------------------------------------------- */
-
-static int make_layers(int folder, struct error *err)
-{
-    if (mkdirat(folder, "l", 0755) < 0 || mkdirat(folder, "l/u", 0755) < 0 ||
-        mkdirat(folder, "l/w", 0755) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "layers");
-    return 0;
-}
 
 /* Named through the folder's descriptor, since a socket's path is short (unix(7)). */
 static int make_listener(int folder, struct error *err)
@@ -210,8 +203,8 @@ static int map_layers(const struct image *image, int userns, struct image *mappe
     return 0;
 }
 
-static int grant_mounts(const struct spawn_request *request, const struct image *image, int folder,
-                        int report, struct error *err)
+static int grant_mounts(const struct spawn_request *request, const struct image *image, int report,
+                        struct error *err)
 {
     int64_t first = first_id(request->slot);
     auto_close int userns = hear_userns(report, err);
@@ -219,15 +212,11 @@ static int grant_mounts(const struct spawn_request *request, const struct image 
 
     if (userns < 0 || map_layers(image, userns, &lower, err) < 0)
         return -1;
-    auto_close int layers = openat(folder, "l", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    auto_close int files = openat(folder, "ws", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (layers < 0 || files < 0)
-        return error_set_errno(err, ERR_INTERNAL, "layers");
-    auto_close int upper = mounts_idmap(layers, userns, err);
-    auto_close int root =
-        upper < 0 ? -1 : mounts_overlay(lower.layers, lower.count, upper, (uid_t)first, err);
-    auto_close int workspace = root < 0 ? -1 : mounts_idmap(files, userns, err);
-    auto_close int dev = workspace < 0        ? -1
+    auto_close int upper = -1, workspace = -1;
+    if (storage_map(request->sandbox, userns, &upper, &workspace, err) < 0)
+        return -1;
+    auto_close int root = mounts_overlay(lower.layers, lower.count, upper, (uid_t)first, err);
+    auto_close int dev = root < 0             ? -1
                          : spare_devices >= 0 ? take_fd(&spare_devices)
                                               : mounts_devices(err);
     if (dev < 0)
@@ -278,7 +267,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                    request->self_test ? "image" : request->image, &image, err) < 0)
         return -1;
     report.image = image.inode;
-    if (make_layers(folder, err) < 0 || cgroup_make(request->cgroup, &limits, err) < 0 ||
+    if (cgroup_make(request->cgroup, &limits, err) < 0 ||
         cgroup_enter(request->cgroup, &entry, err) < 0)
         return -1;
     auto_close int listener = make_listener(folder, err);
@@ -324,7 +313,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
         return -1;
     if (packet_send(result, &report, sizeof(report), &pidfd, 1, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "report");
-    if (grant_mounts(request, &image, folder, ours, err) < 0)
+    if (grant_mounts(request, &image, ours, err) < 0)
         return -1;
     /* Against a crowd of the sandbox's own processes, which begin at 0 and can't go below. */
     setpriority(PRIO_PROCESS, (id_t)report.pid, INIT_NICE);

@@ -233,7 +233,12 @@ static int ask(struct sandbox_link *link, const struct call *call, struct error 
 
 int sandbox_create(struct sandbox_link *link, const char *sandbox, struct error *err)
 {
-    return ask(link, SIMPLE(create, &(struct create){.sandbox = sandbox}, SHORT_MS), err);
+    return sandbox_create_sized(link, &(struct create){.sandbox = sandbox}, err);
+}
+
+int sandbox_create_sized(struct sandbox_link *link, const struct create *create, struct error *err)
+{
+    return ask(link, SIMPLE(create, create, SHORT_MS), err);
 }
 
 int sandbox_start(struct sandbox_link *link, const struct start *start, struct error *err)

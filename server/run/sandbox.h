@@ -23,6 +23,8 @@ struct sandbox_link *sandbox_link_new(const char *path);
 void sandbox_link_free(struct sandbox_link *link);
 
 int sandbox_create(struct sandbox_link *link, const char *sandbox, struct error *err);
+/* The same with sizes of its disk. */
+int sandbox_create_sized(struct sandbox_link *link, const struct create *create, struct error *err);
 int sandbox_start(struct sandbox_link *link, const struct start *start, struct error *err);
 int sandbox_stop(struct sandbox_link *link, const char *sandbox, struct error *err);
 int sandbox_destroy(struct sandbox_link *link, const char *sandbox, struct error *err);

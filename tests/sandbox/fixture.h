@@ -1,5 +1,5 @@
-/* A supervisor of its own for one test program, in a folder under /tmp, and an image for its
- * sandboxes.
+/* A supervisor of its own for one test program, in a folder under /tmp (or SANDBOX_TEST_FOLDER),
+ * and an image for its sandboxes.
  *
  * The image is SANDBOX_TEST_IMAGE (a root directory), or else a few programs of this machine with
  * their libraries. Programs that can't run here say why and end with status 77. */
@@ -140,9 +140,11 @@ static inline void fixture_open(void)
         fixture_skip("sandboxes are made by root");
     if (access("/proc/self/ns/user", F_OK) < 0)
         fixture_skip("this kernel has no user namespaces");
-    snprintf(fixture_root, sizeof(fixture_root), "/tmp/sandbox-test-XXXXXX");
+    const char *folder = getenv("SANDBOX_TEST_FOLDER");
+    snprintf(fixture_root, sizeof(fixture_root), "%.30s/sandbox-test-XXXXXX",
+             folder ? folder : "/tmp");
     if (!mkdtemp(fixture_root))
-        fixture_skip("no folder under /tmp");
+        fixture_skip("no folder for the state");
     chmod(fixture_root, 0755);
     if (readlink("/proc/self/exe", fixture_build, sizeof(fixture_build) - 1) < 0)
         fixture_skip("/proc");

@@ -223,7 +223,10 @@ START_TEST(requests_sent_ahead_are_done_in_order)
         struct wire_header header = {.type = i % 2 ? MESSAGE_destroy : MESSAGE_create, .serial = i};
 
         ck_assert_int_eq(
-            wire_encode(&schema_create, &(struct create){.sandbox = id}, &body, &error), 0);
+            i % 2
+                ? wire_encode(&schema_destroy, &(struct destroy){.sandbox = id}, &body, &error)
+                : wire_encode(&schema_create, &(struct create){.sandbox = id}, &body, &error),
+            0);
         ck_assert_int_eq(wire_send(fd, &header, body.data, body.length, NULL, 0, &error), 0);
     }
     for (uint64_t i = 0; i < 20; i++) {

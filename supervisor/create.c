@@ -1,0 +1,133 @@
+/* The message `create`, and the way back of a disk that was put away. */
+#include "supervisor/create.h"
+
+#include "common/log.h"
+#include "supervisor/dispatch.h"
+#include "supervisor/lifecycle.h"
+#include "supervisor/loop.h"
+#include "supervisor/pool.h"
+
+enum { ATTACH_PAUSE_MS = 1000, RETRY_AFTER_S = 10 };
+
+static const struct nothing no_body;
+static const struct error none;
+
+/* --- create ---------------------------------------------------------------------------------- */
+
+/* What was promised counts, not what is in use: nobody is to find the host full later. */
+static int check_total(const struct disk *disk, struct error *err)
+{
+    int64_t total = disk->bytes;
+
+    if (!settings.disk_total_mb)
+        return 0;
+    for (struct sandbox *box = sandbox_first(); box; box = box->next)
+        total += box->spare ? 0 : box->disk.bytes;
+    if (total <= settings.disk_total_mb << 20)
+        return 0;
+    error_set(err, ERR_UNAVAILABLE,
+              "the disks of all sandboxes would have more than the %lld MiB of DISK_TOTAL_MB",
+              (long long)settings.disk_total_mb);
+    err->retry_after_s = RETRY_AFTER_S;
+    return -1;
+}
+
+int create_disk(struct sandbox *box, store_done *done, struct error *err)
+{
+    if (storage_take_spare(box->id, &box->disk)) {
+        box->attached = true;
+        return 1;
+    }
+    if (sandbox_begin(box, done, err) < 0)
+        return -1;
+    if (box->disk.kind != STORAGE_PLAIN)
+        return 0;
+    return create_finish(box, &none, err) < 0 ? -1 : 1;
+}
+
+int create_finish(struct sandbox *box, const struct error *result, struct error *err)
+{
+    if (result->kind != ERR_NONE) {
+        *err = *result;
+        return -1;
+    }
+    box->attached = sandbox_complete(box, err) == 0;
+    return box->attached ? 0 : -1;
+}
+
+static void create_done(void *data, const struct error *result)
+{
+    struct sandbox *box = data;
+    struct error error = none;
+
+    box->destroyed = create_finish(box, result, &error) < 0;
+    lifecycle_settle(box, &error);
+}
+
+static int create_cold(struct request *request, const struct disk *disk, struct error *err)
+{
+    struct sandbox *box = sandbox_add(request->sandbox, SANDBOX_CREATED);
+    int made;
+
+    box->disk = *disk;
+    made = create_disk(box, create_done, err);
+    if (made < 0) {
+        sandbox_forget(box);
+        return -1;
+    }
+    if (made) {
+        connection_answer(request->connection, &schema_nothing, &no_body, -1);
+        return 0;
+    }
+    /* Absent to all until it is whole. */
+    box->busy = box->destroyed = true;
+    box->asker = request->connection;
+    return 0;
+}
+
+int operation_create(struct request *request, struct error *err)
+{
+    const struct create *body = request->body;
+    struct sandbox *spare;
+    struct disk disk;
+
+    if (storage_size(body->disk_bytes, body->disk_inodes, &disk, err) < 0 ||
+        check_total(&disk, err) < 0)
+        return -1;
+    spare = pool_take(&disk);
+    if (!spare)
+        return create_cold(request, &disk, err);
+    if (sandbox_rename(spare, request->sandbox, err) < 0)
+        return -1;
+    spare->spare = false;
+    connection_answer(request->connection, &schema_nothing, &no_body, -1);
+    return 0;
+}
+
+/* --- disks that come back -------------------------------------------------------------------- */
+
+static void attach_done(void *data, const struct error *result)
+{
+    struct sandbox *box = data;
+
+    box->attached = result->kind == ERR_NONE;
+    if (!box->attached) {
+        LOG(ERROR, "disk_attach", V("sandbox", (const char *)box->id),
+            V("reason", (const char *)result->message));
+        box->attach_error = *result;
+        box->attach_after_ms = loop_now() + ATTACH_PAUSE_MS;
+    }
+    lifecycle_settle(box, NULL);
+}
+
+int create_attach(struct sandbox *box, struct error *err)
+{
+    if (loop_now() < box->attach_after_ms) {
+        *err = box->attach_error;
+        return -1;
+    }
+    if (storage_attach_begin("sandboxes", box->id, box->disk.kind, attach_done, box, err) < 0)
+        return -1;
+    box->busy = true;
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* The back ends of storage.h, in the storekeeper's hands: `folder` is the folder of a sandbox, or
+ * of one to be. Each makes `folder/disk` with `ws` and `trash` in it. */
+#ifndef SUPERVISOR_DISKS_H
+#define SUPERVISOR_DISKS_H
+
+#include <stdbool.h>
+
+#include "common/error.h"
+#include "supervisor/storage.h"
+
+int disk_make(const char *folder, const struct disk *disk, struct error *err);
+int disk_attach(const char *folder, enum storage_kind kind, struct error *err);
+/* Unmount it, and remove the folder. */
+int disk_remove(const char *folder, struct error *err);
+
+/* Attach a mount to `folder/disk`. */
+int disk_mount(int mount, const char *folder, struct error *err);
+
+/* One back end. */
+struct disk_backend {
+    const char *name;
+    /* Whether it works in `folder`; the reason in `err`. */
+    int (*probe)(const char *folder, struct error *err);
+    int (*make)(const char *folder, const struct disk *disk, struct error *err);
+    int (*attach)(const char *folder, struct error *err);
+};
+
+extern const struct disk_backend disk_backends[];
+
+#endif

@@ -1,0 +1,259 @@
+/* Disks: limits that the kernel holds, and nothing of them left behind. One round for each back end
+ * that this machine has. */
+#include <sys/statvfs.h>
+
+#include "tests/sandbox/fixture.h"
+
+enum { DISK_BYTES = 32 * MEGABYTE, DISK_INODES = 1024 };
+
+static const char *running(int64_t bytes, int64_t inodes)
+{
+    const char *id = fixture_id();
+    struct create create = {.sandbox = id, .disk_bytes = bytes, .disk_inodes = inodes};
+    struct start start = fixture_start(id);
+
+    ck_done(sandbox_create_sized(fixture_connect(), &create, &fixture_error));
+    ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+    return id;
+}
+
+/* Fill a folder with bytes until it fails; print how many MiB there was room for. */
+#define FILL_BYTES(folder)                                                 \
+    "head -c 200000000 /dev/zero >" folder "/fill 2>/dev/null && exit 1; " \
+    "n=$(stat -c %s " folder "/fill); echo $((n / 1048576))"
+#define FILL_INODES(folder)    \
+    "n=0; while true >" folder \
+    "/i$n; do n=$((n + 1)); [ $n -lt 5000 ] || exit 1; done 2>/dev/null; echo $n"
+
+static long number_of(const char *id, const char *command)
+{
+    auto_outcome struct outcome outcome = fixture_run(id, command, 60000);
+
+    ck_assert_msg(outcome.result.exit_code == 0, "%s: exit code %ld, %s", command,
+                  (long)outcome.result.exit_code,
+                  outcome.errors.bytes.data ? outcome.errors.bytes.data : "");
+    return strtol(outcome_text(&outcome), NULL, 10);
+}
+
+START_TEST(bytes_end_at_the_limit_for_root_and_for_others)
+{
+    const char *id = running(DISK_BYTES, DISK_INODES), *beside = running(DISK_BYTES, DISK_INODES);
+
+    long megabytes = number_of(id, FILL_BYTES("/workspace"));
+    ck_assert_int_ge(megabytes, 20);
+    ck_assert_int_le(megabytes, 32);
+    /* The rest of its root is on the same disk. */
+    ck_assert_int_le(number_of(id, "head -c 5000000 /dev/zero >/root/x 2>/dev/null; "
+                                   "stat -c %s /root/x 2>/dev/null || echo 0"),
+                     MEGABYTE);
+    number_of(id, "rm /workspace/fill; mkdir -m 777 /workspace/free; echo 0");
+    megabytes = number_of(id, "setpriv --reuid 1000 --regid 1000 --clear-groups sh -c '" FILL_BYTES(
+                                  "/workspace/free") "' || exit 1");
+    ck_assert_int_ge(megabytes, 20);
+    ck_assert_int_le(megabytes, 32);
+    /* Nobody else notices. */
+    ck_prints(beside, "head -c 10000000 /dev/zero >f && stat -c %s f", "10000000\n");
+    fixture_destroy(id);
+    fixture_destroy(beside);
+}
+END_TEST
+
+START_TEST(files_end_at_the_limit)
+{
+    const char *id = running(DISK_BYTES, DISK_INODES);
+    long files = number_of(id, FILL_INODES("/workspace"));
+
+    ck_assert_int_ge(files, DISK_INODES / 2);
+    ck_assert_int_le(files, DISK_INODES);
+    ck_assert_int_eq(number_of(id, FILL_INODES("/root")), 0);
+    /* There is room again when they are gone. */
+    ck_prints(id, "rm /workspace/i* && echo x >y && cat y", "x\n");
+    fixture_destroy(id);
+}
+END_TEST
+
+START_TEST(an_upload_to_a_full_disk_keeps_the_old_file)
+{
+    const char *id = running(DISK_BYTES, DISK_INODES);
+    static char block[MEGABYTE];
+    auto_close int fd = -1;
+    ssize_t written = 1;
+
+    ck_prints(id, "echo old >kept; echo ok", "ok\n");
+    number_of(id, FILL_BYTES("/workspace"));
+    if (sandbox_file_create(fixture_connect(), id, "kept", 0644, &fd, &fixture_error) == 0) {
+        for (int i = 0; i < 40 && written > 0; i++)
+            written = write(fd, block, sizeof(block));
+        ck_assert_int_lt(written, 0);
+        ck_assert_int_eq(errno, ENOSPC);
+    } else {
+        ck_assert_int_eq(fixture_error.kind, ERR_TOO_LARGE);
+    }
+    ck_prints(id, "cat kept", "old\n");
+    /* Files can be removed all the same, and then there is room. */
+    ck_done(sandbox_file_remove(fixture_connect(), id, "fill", false, &fixture_error));
+    ck_prints(id, "head -c 3000000 /dev/zero >again && stat -c %s again", "3000000\n");
+    fixture_destroy(id);
+}
+END_TEST
+
+START_TEST(a_full_sandbox_stops_and_starts)
+{
+    const char *id = running(DISK_BYTES, DISK_INODES);
+    struct start start = fixture_start(id);
+
+    number_of(id, FILL_BYTES("/root"));
+    ck_done(sandbox_stop(fixture_connect(), id, &fixture_error));
+    ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+    ck_prints(id, "ls /root/fill 2>/dev/null; head -c 10000000 /dev/zero >f && stat -c %s f",
+              "10000000\n");
+    fixture_destroy(id);
+}
+END_TEST
+
+START_TEST(more_than_the_settings_allow_is_refused)
+{
+    struct create create = {.sandbox = fixture_id(), .disk_bytes = INT64_C(1) << 43};
+
+    ck_refused(sandbox_create_sized(fixture_connect(), &create, &fixture_error), ERR_BAD_REQUEST);
+    create = (struct create){.sandbox = fixture_id(), .disk_inodes = 900000000};
+    ck_refused(sandbox_create_sized(fixture_connect(), &create, &fixture_error), ERR_BAD_REQUEST);
+}
+END_TEST
+
+START_TEST(all_together_have_a_bound)
+{
+    const char *id;
+
+    fixture_stop_supervisor(SIGTERM);
+    setenv("DISK_TOTAL_MB", "80", 1);
+    ck_assert(fixture_start_supervisor());
+    id = running(DISK_BYTES, 0);
+    fixture_destroy(running(DISK_BYTES, 0));
+    fixture_destroy(running(DISK_BYTES, 0));
+    struct create create = {.sandbox = fixture_id(), .disk_bytes = 64 * MEGABYTE};
+    ck_refused(sandbox_create_sized(fixture_connect(), &create, &fixture_error), ERR_UNAVAILABLE);
+    fixture_destroy(id);
+    ck_done(sandbox_create_sized(fixture_connect(), &create, &fixture_error));
+    fixture_destroy(create.sandbox);
+    fixture_stop_supervisor(SIGTERM);
+    unsetenv("DISK_TOTAL_MB");
+    ck_assert(fixture_start_supervisor());
+}
+END_TEST
+
+/* What the host has of disks: loop devices in use, and mounts in the keeper's namespace. */
+static int count_of(const char *command)
+{
+    FILE *pipe = popen(command, "r");
+    int number = -1;
+
+    if (pipe && fscanf(pipe, "%d", &number) != 1)
+        number = -1;
+    if (pipe)
+        pclose(pipe);
+    return number;
+}
+
+static int loops(void)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command),
+             "cat /sys/block/loop*/loop/backing_file 2>/dev/null | grep -c '^%s/'", fixture_root);
+    return count_of(command);
+}
+
+static int mounts(void)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command),
+             "grep -c ' %s/state/' /proc/$(sed -n 's/^pid //p' %s/state/keeper)/mounts",
+             fixture_root, fixture_root);
+    return count_of(command);
+}
+
+/* Spares come and go; so all of them, twice. */
+static int spares(void)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "ls %s/state/spares | wc -l", fixture_root);
+    return count_of(command);
+}
+
+START_TEST(a_hundred_rounds_leave_no_mount_and_no_device)
+{
+    ck_soon(spares() == 4 || mounts() == 0, 10000);
+    int mounts_before = mounts(), loops_before = loops();
+
+    for (int i = 0; i < 100; i++) {
+        const char *id = fixture_id();
+
+        ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
+        if (i % 10 == 0) {
+            struct start start = fixture_start(id);
+
+            ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+            ck_prints(id, "echo x >f; cat f", "x\n");
+        }
+        fixture_destroy(id);
+    }
+    ck_soon(mounts() == mounts_before, 10000);
+    ck_soon(loops() == loops_before, 10000);
+    ck_assert_int_eq(fixture_shell("test -z \"$(ls -A %s/state/sandboxes)\"", fixture_root), 0);
+    ck_assert_int_ne(fixture_shell("grep -q '%s' /proc/self/mounts", fixture_root), 0);
+}
+END_TEST
+
+START_TEST(disks_outlive_a_killed_supervisor)
+{
+    const char *run = running(DISK_BYTES, DISK_INODES), *stopped = running(DISK_BYTES, DISK_INODES),
+               *created = fixture_id();
+    struct start start = fixture_start(stopped);
+
+    ck_prints(run, "echo one >f; echo ok", "ok\n");
+    ck_prints(stopped, "echo two >f; echo ok", "ok\n");
+    ck_done(sandbox_stop(fixture_connect(), stopped, &fixture_error));
+    ck_done(sandbox_create(fixture_connect(), created, &fixture_error));
+    fixture_stop_supervisor(SIGKILL);
+    ck_assert(fixture_start_supervisor());
+    ck_prints(run, "cat f; echo three >f", "one\n");
+    auto_close int fd = -1;
+    struct file_info info;
+    ck_done(sandbox_file_open(fixture_connect(), stopped, "f", &info, &fd, &fixture_error));
+    ck_assert_int_eq(info.size, 4);
+    ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+    ck_prints(stopped, "cat f", "two\n");
+    start = fixture_start(created);
+    ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+    /* The limits are still there. */
+    ck_assert_int_le(number_of(run, FILL_BYTES("/workspace")), 32);
+    ck_done(sandbox_stop(fixture_connect(), run, &fixture_error));
+    fixture_destroy(run);
+    fixture_destroy(stopped);
+    fixture_destroy(created);
+    ck_assert_int_eq(fixture_shell("test -z \"$(ls -A %s/state/sandboxes)\"", fixture_root), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("storage");
+    TCase *tests = tcase_create("storage");
+
+    setenv("CK_FORK", "no", 1);
+    setenv("SANDBOX_TEST_FOLDER", "/dev/shm", 0); /* where every kernel has a bounded disk */
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, bytes_end_at_the_limit_for_root_and_for_others);
+    tcase_add_test(tests, files_end_at_the_limit);
+    tcase_add_test(tests, an_upload_to_a_full_disk_keeps_the_old_file);
+    tcase_add_test(tests, a_full_sandbox_stops_and_starts);
+    tcase_add_test(tests, more_than_the_settings_allow_is_refused);
+    tcase_add_test(tests, all_together_have_a_bound);
+    tcase_add_test(tests, a_hundred_rounds_leave_no_mount_and_no_device);
+    tcase_add_test(tests, disks_outlive_a_killed_supervisor);
+    suite_add_tcase(suite, tests);
+    return fixture_main(suite);
+}
