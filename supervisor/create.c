@@ -106,14 +106,18 @@ int operation_create(struct request *request, struct error *err)
 
 /* --- disks that come back -------------------------------------------------------------------- */
 
+static void attach_failed(const char *sandbox, const char *reason)
+{
+    LOG(ERROR, "disk_attach", V("sandbox", sandbox), V("reason", reason));
+}
+
 static void attach_done(void *data, const struct error *result)
 {
     struct sandbox *box = data;
 
     box->attached = result->kind == ERR_NONE;
     if (!box->attached) {
-        LOG(ERROR, "disk_attach", V("sandbox", (const char *)box->id),
-            V("reason", (const char *)result->message));
+        attach_failed(box->id, result->message);
         box->attach_error = *result;
         box->attach_after_ms = loop_now() + ATTACH_PAUSE_MS;
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "supervisor/create.h"
 #include "supervisor/dispatch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -35,6 +36,14 @@ void connection_refuse(struct connection *connection, const struct error *error)
     must(error->kind != ERR_NONE && error->kind < ERR_KINDS);
     must(strnlen(error->message, sizeof(error->message)) < sizeof(error->message));
     outcomes++;
+}
+
+/* Its disk is there. */
+int create_attach(struct sandbox *unattached, struct error *err)
+{
+    (void)unattached;
+    (void)err;
+    abort();
 }
 
 /* What arrived is what was sent, and nothing beyond it. */
@@ -78,7 +87,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     named = data[1] & 32 ? sizeof(name) - 1 : 0; /* what every body begins with */
     has_box = data[0] & 1;
-    box = (struct sandbox){.state = states[data[0] / 8 % COUNT(states)],
+    box = (struct sandbox){.attached = true,
+                           .state = states[data[0] / 8 % COUNT(states)],
                            .busy = (data[0] & 2) != 0,
                            .destroyed = (data[0] & 4) != 0};
     connection.packet.descriptor_count = data[1] % (WIRE_DESCRIPTORS_MAX + 1);
