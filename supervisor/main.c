@@ -152,12 +152,11 @@ static void reap(void)
 
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         job_reaped(pid);
-        const char *lost = pid == spawn_pid()         ? "spawner_died"
-                           : pid == ports_pid()       ? "ports_died"
-                           : pid == storekeeper_pid() ? "storekeeper_died"
-                           : pid == network_pid() || pid == network_dns_pid()
-                               ? "network_died"
-                               : NULL;
+        const char *lost = pid == spawn_pid()                                 ? "spawner_died"
+                           : pid == ports_pid()                               ? "ports_died"
+                           : pid == storekeeper_pid()                         ? "storekeeper_died"
+                           : pid == network_pid() || pid == network_dns_pid() ? "network_died"
+                                                                              : NULL;
 
         if (lost) {
             /* Without it little can be done; the next supervisor takes over what runs. */
@@ -239,9 +238,8 @@ static int start(struct error *err)
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "subreaper");
     if (network_open(err) < 0 || spawn_open(sandbox_folder(), err) < 0 || ports_open(err) < 0 ||
-        storage_enter(err) < 0 ||
-        capabilities_keep_main(err) < 0 || loop_open(err) < 0 || watch_signals(err) < 0 ||
-        ports_watch(err) < 0 || storage_watch(err) < 0)
+        storage_enter(err) < 0 || capabilities_keep_main(err) < 0 || loop_open(err) < 0 ||
+        watch_signals(err) < 0 || ports_watch(err) < 0 || storage_watch(err) < 0)
         return -1;
     lifecycle_recover();
     if (selftest_run(err) < 0 || storage_spares_open(err) < 0)

@@ -176,9 +176,8 @@ void pool_failed(void)
 struct sandbox *pool_take(const struct disk *disk)
 {
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
-        if (box->spare && box->warm && !box->busy && !box->destroyed &&
-            same(box->made, &learned) && box->disk.bytes == disk->bytes &&
-            box->disk.inodes == disk->inodes)
+        if (box->spare && box->warm && !box->busy && !box->destroyed && same(box->made, &learned) &&
+            box->disk.bytes == disk->bytes && box->disk.inodes == disk->inodes)
             return box;
     return NULL;
 }
