@@ -12,7 +12,7 @@ enum { VARIABLES_MAX = 128 * 1024 };
 
 /* In the folder of the layers, which goes with the boot; of it the sandbox sees only what is below
  * `u`. */
-#define PLACE "l/environment"
+#define PLACE "environment" /* goes with the boot: lifecycle.c */
 
 int environment_keep(int folder, const struct buffer *variables, struct error *err)
 {

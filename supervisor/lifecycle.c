@@ -97,7 +97,8 @@ static int remove_boot(const char *folder, struct error *err)
 
     if (own < 0)
         return errno == ENOENT ? 0 : error_set_errno(err, ERR_INTERNAL, "folder of the sandbox");
-    if (files_delete_tree(own, "ctl.sock", err) < 0)
+    if (files_delete_tree(own, "ctl.sock", err) < 0 ||
+        files_delete_tree(own, "environment", err) < 0)
         return -1;
     auto_close int disk = openat(own, "disk", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (disk < 0)
@@ -157,6 +158,7 @@ static bool removed_at_once(const struct teardown *teardown)
     auto_close int disk =
         own < 0 ? -1 : openat(own, "disk", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return disk >= 0 && files_delete_little(own, "ctl.sock", &budget) &&
+           files_delete_little(own, "environment", &budget) &&
            files_delete_little(disk, "l", &budget) && files_delete_little(disk, "trash", &budget) &&
            mkdirat(disk, "trash", 0700) == 0;
 }
