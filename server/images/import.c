@@ -16,6 +16,7 @@
 #include "common/json.h"
 #include "common/scope.h"
 #include "images/layer.h"
+#include "images/merge.h"
 #include "images/tree.h"
 
 enum { DOCUMENT_MAX = 4 << 20, NESTED_MAX = 4, BLOBS_MAX = 512, ENV_MAX = 64 * 1024 };
@@ -348,10 +349,6 @@ static int add_layer(struct import *import, int folder, const struct layer *laye
         if (strcmp(import->layers[i].plain_sha256, place->plain_sha256) == 0)
             return error_set(err, ERR_INVALID, "the image has the same layer twice");
     import->fresh[import->layer_count++] = fresh;
-    if (import->layer_count > IMAGE_LAYERS_MAX)
-        return error_set(err, ERR_INVALID,
-                         "the image has more than %d layers; flatten it before (docker export)",
-                         IMAGE_LAYERS_MAX);
     return 0;
 }
 
@@ -421,6 +418,48 @@ static int take_layers(struct import *import, struct error *err)
             return -1;
     }
     return import->layer_count ? 0 : bad("it has no files", err);
+}
+
+static int open_layer(const struct import *import, size_t which)
+{
+    const char *digest = import->layers[which].plain_sha256;
+
+    return import->fresh[which]
+               ? openat(import->work, digest, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+               : open_kept(import, digest);
+}
+
+/* The lowest `count` layers become one, when there are more than a sandbox is given. */
+static int merge_layers(struct import *import, size_t count, struct error *err)
+{
+    int *opened = arena_alloc(&import->arena, count * sizeof(*opened));
+    size_t open = 0, rest = import->layer_count - count;
+    struct layer merged = {0};
+    auto_close int folder = -1;
+    int result = -1;
+
+    if (mkdirat(import->work, "merged", 0755) < 0 ||
+        (folder = openat(import->work, "merged", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) <
+            0)
+        return error_set_errno(err, ERR_INTERNAL, "mkdir");
+    while (open < count && (opened[open] = open_layer(import, open)) >= 0)
+        open++;
+    result = open < count ? error_set_errno(err, ERR_INTERNAL, "layer %zu", open + 1)
+                          : layer_merge(opened, count, folder, &merged, err);
+    while (open)
+        close(opened[--open]);
+    if (result < 0)
+        return -1;
+    if (renameat2(import->work, "merged", import->work, merged.plain_sha256, RENAME_NOREPLACE) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "merged layer");
+    if (layer_measure(folder, &merged, err) < 0)
+        return -1;
+    memmove(import->layers + 1, import->layers + count, rest * sizeof(*import->layers));
+    memmove(import->fresh + 1, import->fresh + count, rest * sizeof(*import->fresh));
+    import->layers[0] = merged;
+    import->fresh[0] = true;
+    import->layer_count = rest + 1;
+    return 0;
 }
 
 /* --- the manifest ---------------------------------------------------------------------------- */
@@ -533,7 +572,12 @@ static int make(struct import *import, const char *source, const char *name,
 
     if (fd < 0)
         return error_set_errno(err, ERR_NOT_FOUND, "%s", source);
-    if (import_source(import, fd, err) < 0 || keep_layers(import, err) < 0)
+    if (import_source(import, fd, err) < 0)
+        return -1;
+    if (import->layer_count > IMAGE_LAYERS_MAX &&
+        merge_layers(import, import->layer_count - IMAGE_LAYERS_MAX + 1, err) < 0)
+        return -1;
+    if (keep_layers(import, err) < 0)
         return -1;
     write_manifest(import, &manifest);
     return store_commit(import->store, import->work, manifest.data, name, digest, err);

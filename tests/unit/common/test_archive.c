@@ -175,7 +175,7 @@ static unsigned crc32_of(const char *bytes, size_t length)
     return ~crc;
 }
 
-static void add_number(struct buffer *zip, unsigned value, int bytes)
+static void add_number(struct buffer *zip, unsigned long value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         buffer_char(zip, (char)(value >> (8 * i)));
