@@ -429,8 +429,8 @@ static void exec_begin(int *fds)
     struct exec *exec = NULL;
     int abort_pipe[2];
 
-    if (request->argc < 1 || request->argc > INIT_TEXTS_MAX ||
-        request->envc > INIT_TEXTS_MAX - request->argc ||
+    if (request->timeout_ms < 0 || request->timeout_ms > INIT_TIMEOUT_MAX_MS || request->argc < 1 ||
+        request->argc > INIT_TEXTS_MAX || request->envc > INIT_TEXTS_MAX - request->argc ||
         !split_texts(texts, 1 + request->argc + request->envc, packet.bytes + sizeof(*request),
                      request->length) ||
         find_exec(request->id)) {

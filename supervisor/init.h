@@ -15,6 +15,7 @@ enum {
     INIT_EXECS_MAX = 256, /* running and not yet acknowledged ones together */
     INIT_TEXTS_MAX = 1024 + 256 /* argv and environment */,
     INIT_DATA_MAX = 196 * 1024, /* bytes behind a request */
+    INIT_TIMEOUT_MAX_MS = 24 * 3600 * 1000,
 };
 
 enum init_request_type {
