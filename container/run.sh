@@ -354,6 +354,15 @@ choose_network() {
     export SANDBOX_NETWORK
 }
 
+# Disks have a size that the kernel holds sandboxes to, where this machine can have any such; QUOTA_REQUIRED=1 insists.
+choose_disks() {
+    local why
+    [ -z "${QUOTA_REQUIRED:-}" ] || return 0
+    why=$({ SUPERVISOR_STATE="$state/supervisor" "$state/bin/sandbox-supervisor" --check-config 2>&1 >/dev/null || true; } |
+        sed -n 's/^STORAGE=[a-z]*: //p;T;q')
+    [ -z "$why" ] || { export QUOTA_REQUIRED=0; printf 'run: sandboxes can fill the disk of this machine: %s\n' "$why" >&2; }
+}
+
 # The supervisor decides; this only tells earlier.
 check_machine() {
     local found
@@ -488,6 +497,7 @@ main() {
     export SUPERVISOR_SOCKET=$runtime/supervisor/supervisor.sock
     trim_logs
     note_logs
+    choose_disks
     choose_network
     check_settings
 

@@ -32,6 +32,7 @@
 #include "common/ids.h"
 #include "common/json.h"
 #include "common/kernel.h"
+#include "common/loop_device.h"
 #include "common/scope.h"
 
 enum {
@@ -382,18 +383,25 @@ static enum doctor_finding check_filesystem(const struct doctor *doctor, struct 
     return DOCTOR_GOOD;
 }
 
-static bool has_loop(const struct doctor *doctor)
+/* Tried, not guessed: in containers the devices are there and can't be used, or the other way
+ * round. */
+static bool has_loop(const struct doctor *doctor, struct error *err)
 {
     char path[PATH_MAX];
 
     path_under(doctor, path, "/dev/loop-control");
     auto_close int fd = open(path, O_RDWR | O_CLOEXEC);
-    return fd >= 0;
+    if (fd < 0)
+        return error_set_errno(err, ERR_UNAVAILABLE, "/dev/loop-control") == 0;
+    find_folder(doctor, path);
+    return doctor->root[0] || loop_device_probe(path, err) == 0;
 }
 
 static enum doctor_finding check_loop(const struct doctor *doctor, struct doctor_row *row)
 {
-    return judge(row, has_loop(doctor), DOCTOR_ADVICE, "/dev/loop-control");
+    struct error error;
+
+    return has_loop(doctor, &error) ? DOCTOR_GOOD : tell(row, DOCTOR_ADVICE, "%s", error.message);
 }
 
 static enum doctor_finding check_mkfs(const struct doctor *doctor, struct doctor_row *row)
@@ -425,11 +433,12 @@ static void mount_options(const struct doctor *doctor, const char *folder, char 
     }
 }
 
-/* What could bound the size of a workspace, the best first. */
+/* What STORAGE=auto of the supervisor would choose; without any it does not start. */
 static enum doctor_finding check_sizes(const struct doctor *doctor, struct doctor_row *row)
 {
     char folder[PATH_MAX], options[1024];
     struct statfs status = {0};
+    struct error error;
 
     find_folder(doctor, folder);
     mount_options(doctor, doctor->state, options);
@@ -439,9 +448,9 @@ static enum doctor_finding check_sizes(const struct doctor *doctor, struct docto
         return tell(row, DOCTOR_GOOD, "project quotas");
     if (status.f_type == BTRFS_SUPER_MAGIC)
         return tell(row, DOCTOR_GOOD, "quota groups of btrfs");
-    if (has_loop(doctor) && is_program(doctor, "mkfs.ext4"))
+    if (has_loop(doctor, &error) && is_program(doctor, "mkfs.ext4"))
         return tell(row, DOCTOR_GOOD, "an ext4 image in a loop device each");
-    return tell(row, DOCTOR_ADVICE, "nothing here can bound the size of a workspace");
+    return tell(row, DOCTOR_MISSING, "nothing here can bound the size of a workspace");
 }
 
 /* --- the network of sandboxes ------------------------------------------------------------------
@@ -713,10 +722,10 @@ static const struct check {
       {"its file system", check_filesystem,
        "SUPERVISOR_STATE on ext4, xfs, btrfs or tmpfs, better one of its own, mounted "
        "nosuid,nodev"},
-      {"loop devices", check_loop, "for sizes of workspaces: modprobe loop"},
+      {"loop devices", check_loop, "for sizes of workspaces: " LOOP_DEVICE_CURE},
       {"mkfs.ext4", check_mkfs, "for sizes of workspaces: apt-get install e2fsprogs"},
       {"sizes of workspaces", check_sizes,
-       "modprobe loop and apt-get install e2fsprogs, or SUPERVISOR_STATE on xfs with prjquota"},
+       "modprobe loop and apt-get install e2fsprogs; QUOTA_REQUIRED=0 does without"},
       {"veth", check_veth, "for sandboxes with a network: a kernel with CONFIG_VETH"},
       {"nftables", check_nft,
        "for sandboxes with a network: apt-get install nftables, a kernel with CONFIG_NF_TABLES"},

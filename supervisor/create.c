@@ -7,7 +7,7 @@
 #include "supervisor/loop.h"
 #include "supervisor/pool.h"
 
-enum { ATTACH_PAUSE_MS = 1000, RETRY_AFTER_S = 10 };
+enum { IDLE_MS = 60 * 1000, ATTACH_PAUSE_MS = 1000, RETRY_AFTER_S = 10 };
 
 static const struct nothing no_body;
 static const struct error none;
@@ -36,6 +36,7 @@ int create_disk(struct sandbox *box, store_done *done, struct error *err)
 {
     if (storage_take_spare(box->id, &box->disk)) {
         box->attached = true;
+        box->used_ms = loop_now();
         return 1;
     }
     if (sandbox_begin(box, done, err) < 0)
@@ -52,6 +53,7 @@ int create_finish(struct sandbox *box, const struct error *result, struct error 
         return -1;
     }
     box->attached = sandbox_complete(box, err) == 0;
+    box->used_ms = loop_now();
     return box->attached ? 0 : -1;
 }
 
@@ -134,4 +136,41 @@ int create_attach(struct sandbox *box, struct error *err)
         return -1;
     box->busy = true;
     return 0;
+}
+
+/* --- disks that are put away ----------------------------------------------------------------- */
+
+static struct timer look;
+
+static void detach_done(void *data, const struct error *result)
+{
+    struct sandbox *box = data;
+
+    box->attached = storage_attached("sandboxes", box->id, box->disk.kind);
+    if (result->kind != ERR_NONE)
+        LOG(WARNING, "disk_detach", V("reason", (const char *)result->message));
+    lifecycle_settle(box, NULL);
+}
+
+/* A device and a mounted file system are much to keep for who does not run. What was written is on
+ * the host's disk then. */
+static void put_away(struct timer *timer)
+{
+    int64_t idle_since = loop_now() - IDLE_MS;
+    struct error error;
+
+    for (struct sandbox *box = sandbox_first(); box; box = box->next)
+        if (box->disk.kind == STORAGE_IMAGE && box->attached && !box->busy && !box->spare &&
+            box->state != SANDBOX_RUNNING && box->slot < 0 && box->used_ms < idle_since &&
+            storage_detach_begin("sandboxes", box->id, box->disk.kind, detach_done, box, &error) ==
+                0) {
+            box->busy = true;
+            box->attached = false;
+        }
+    loop_set(timer, IDLE_MS / 4, put_away);
+}
+
+void create_open(void)
+{
+    loop_set(&look, IDLE_MS / 4, put_away);
 }

@@ -13,4 +13,7 @@ int create_finish(struct sandbox *box, const struct error *result, struct error 
  * ago. */
 int create_attach(struct sandbox *box, struct error *err);
 
+/* From now on, unmount the disks of sandboxes that do not run after a minute without use. */
+void create_open(void);
+
 #endif

@@ -97,6 +97,7 @@ static int tmpfs_attach(const char *folder, struct error *err)
 const struct disk_backend disk_backends[] = {
     [STORAGE_PLAIN] = {"plain", plain_probe, plain_make, plain_attach},
     [STORAGE_TMPFS] = {"tmpfs", tmpfs_probe, tmpfs_make, tmpfs_attach},
+    [STORAGE_IMAGE] = {"image", image_probe, image_make, image_attach},
 };
 
 static const struct disk_backend *backend(enum storage_kind kind, struct error *err)
@@ -138,15 +139,27 @@ int disk_attach(const char *folder, enum storage_kind kind, struct error *err)
     return backend_of_it ? backend_of_it->attach(folder, err) : -1;
 }
 
-int disk_remove(const char *folder, struct error *err)
+int disk_detach(const char *folder, struct error *err)
 {
     char path[PATH_MAX];
-    const char *name = strrchr(folder, '/') + 1;
 
     snprintf(path, sizeof(path), "%s/disk", folder);
     /* At once for all but those who have something open in it. */
     if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno != EINVAL && errno != ENOENT)
         return error_set_errno(err, ERR_INTERNAL, "unmount a disk");
+    return 0;
+}
+
+int disk_remove(const char *folder, struct error *err)
+{
+    char path[PATH_MAX];
+    const char *name = strrchr(folder, '/') + 1;
+
+    snprintf(path, sizeof(path), "%s/disk.img", folder);
+    if (access(path, F_OK) == 0)
+        image_forsake(folder);
+    if (disk_detach(folder, err) < 0)
+        return -1;
     snprintf(path, sizeof(path), "%.*s", (int)(name - folder), folder);
     auto_close int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0)

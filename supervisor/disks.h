@@ -13,6 +13,9 @@ int disk_attach(const char *folder, enum storage_kind kind, struct error *err);
 /* Unmount it, and remove the folder. */
 int disk_remove(const char *folder, struct error *err);
 
+/* Unmount it; the folder stays. */
+int disk_detach(const char *folder, struct error *err);
+
 /* Attach a mount to `folder/disk`. */
 int disk_mount(int mount, const char *folder, struct error *err);
 
@@ -26,5 +29,12 @@ struct disk_backend {
 };
 
 extern const struct disk_backend disk_backends[];
+
+/* disk_image.c */
+int image_probe(const char *folder, struct error *err);
+int image_make(const char *folder, const struct disk *disk, struct error *err);
+int image_attach(const char *folder, struct error *err);
+/* What is not yet written need not be: the disk is about to be removed. */
+void image_forsake(const char *folder);
 
 #endif

@@ -76,6 +76,8 @@ static int check_and_run(struct connection *connection, struct error *err)
         return -1;
     request.sandbox = *(const char *const *)request.body; /* the first member of every message */
     box = sandbox_find(request.sandbox);
+    if (box && needs_disk(packet->header.type))
+        box->used_ms = loop_now();
     if (box && !box->attached && !box->busy && !box->destroyed && needs_disk(packet->header.type) &&
         create_attach(box, err) < 0)
         return -1;

@@ -129,6 +129,7 @@ static void teardown_done(void *data, const struct error *result)
         box->slot = -1;
     box->pid = 0;
     box->boot[0] = '\0';
+    box->used_ms = loop_now();
     if (!box->destroyed && sandbox_save(box, &error) < 0)
         LOG(ERROR, "sandbox_state", V("sandbox", (const char *)box->id),
             V("reason", (const char *)error.message));

@@ -24,6 +24,7 @@
 #include "supervisor/cgroup.h"
 #include "supervisor/config.h"
 #include "supervisor/connection.h"
+#include "supervisor/create.h"
 #include "supervisor/host.h"
 #include "supervisor/job.h"
 #include "supervisor/lifecycle.h"
@@ -244,6 +245,7 @@ static int start(struct error *err)
     lifecycle_recover();
     if (selftest_run(err) < 0 || storage_spares_open(err) < 0)
         return -1;
+    create_open();
     return listen_to_peers(err);
 }
 

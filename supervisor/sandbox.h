@@ -36,6 +36,7 @@ struct sandbox {
     bool attached;             /* the disk can be used */
     struct error attach_error; /* why it could not be, lately */
     int64_t attach_after_ms;   /* when to try again (loop_now) */
+    int64_t used_ms;           /* when somebody last looked at it */
     int64_t slot;              /* its range of ids; -1 when not running */
     char cgroup[SANDBOX_ID_LENGTH +
                 1]; /* of the boot: a name that was free before its own was known */

@@ -25,7 +25,7 @@ static int state_folder = -1;
 /* --- which ----------------------------------------------------------------------------------- */
 
 /* The best first. */
-static const enum storage_kind preferred[] = {STORAGE_TMPFS, STORAGE_PLAIN};
+static const enum storage_kind preferred[] = {STORAGE_TMPFS, STORAGE_IMAGE, STORAGE_PLAIN};
 
 const char *storage_name(enum storage_kind kind)
 {
@@ -40,20 +40,34 @@ enum storage_kind storage_kind_of(const char *name)
     return STORAGE_NONE;
 }
 
+/* Why it can't be; 0 when it can. */
+static int consider(enum storage_kind kind, const char *folder, struct error *err)
+{
+    if (kind == STORAGE_PLAIN && settings.quota_required)
+        return error_set(err, ERR_INVALID,
+                         "a plain folder has no limit that the kernel holds a sandbox to; "
+                         "QUOTA_REQUIRED=0 would do without");
+    return disk_backends[kind].probe(folder, err);
+}
+
+/* The error of `auto` tells of the one that works most anywhere. */
 static int choose(const char *folder, struct error *err)
 {
     bool any = strcmp(settings.storage, "auto") == 0;
     enum storage_kind named = storage_kind_of(settings.storage);
+    struct error reason;
 
     if (!any && named == STORAGE_NONE)
-        return error_set(err, ERR_INVALID, "STORAGE must be auto, tmpfs or plain");
+        return error_set(err, ERR_INVALID, "STORAGE must be auto, image, tmpfs or plain");
     for (size_t i = 0; i < COUNT(preferred); i++) {
         if (!any && preferred[i] != named)
             continue;
-        if (disk_backends[preferred[i]].probe(folder, err) == 0) {
+        if (consider(preferred[i], folder, &reason) == 0) {
             chosen = preferred[i];
             return 0;
         }
+        if (!any || preferred[i] == STORAGE_IMAGE)
+            *err = reason;
     }
     return error_add_context(err, "STORAGE=%s", settings.storage);
 }
@@ -177,9 +191,14 @@ enum storage_kind storage_guess(const char *place, const char *name)
     char path[STORE_PATH_LENGTH];
     struct error error;
 
-    if (path_of(path, place, name, &error) == 0 && is_mount(path))
-        return STORAGE_TMPFS;
-    return STORAGE_PLAIN;
+    char image[STORE_PATH_LENGTH + 16];
+
+    if (path_of(path, place, name, &error) < 0)
+        return STORAGE_PLAIN;
+    snprintf(image, sizeof(image), "%s/disk.img", path);
+    if (faccessat(state_folder, image, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return STORAGE_IMAGE;
+    return is_mount(path) ? STORAGE_TMPFS : STORAGE_PLAIN;
 }
 
 int storage_remove(const char *place, const char *name, struct error *err)
@@ -219,14 +238,26 @@ int storage_make_begin(const char *place, const char *name, const struct disk *d
     return storekeeper_begin(&request, done, data, err);
 }
 
+static int begin(enum store_work work, const char *place, const char *name, enum storage_kind kind,
+                 store_done *done, void *data, struct error *err)
+{
+    struct store_request request = {.work = work, .disk.kind = kind};
+
+    return path_of(request.path, place, name, err) < 0
+               ? -1
+               : storekeeper_begin(&request, done, data, err);
+}
+
 int storage_attach_begin(const char *place, const char *name, enum storage_kind kind,
                          store_done *done, void *data, struct error *err)
 {
-    struct store_request request = {.work = STORE_ATTACH, .disk.kind = kind};
+    return begin(STORE_ATTACH, place, name, kind, done, data, err);
+}
 
-    if (path_of(request.path, place, name, err) < 0)
-        return -1;
-    return storekeeper_begin(&request, done, data, err);
+int storage_detach_begin(const char *place, const char *name, enum storage_kind kind,
+                         store_done *done, void *data, struct error *err)
+{
+    return begin(STORE_DETACH, place, name, kind, done, data, err);
 }
 
 /* --- a worker of the spawner ----------------------------------------------------------------- */

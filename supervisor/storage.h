@@ -19,6 +19,7 @@ enum storage_kind {
     STORAGE_NONE,
     STORAGE_PLAIN, /* a folder, without a limit */
     STORAGE_TMPFS, /* memory */
+    STORAGE_IMAGE, /* ext4 in a file */
 };
 
 /* What a sandbox may write. */
@@ -63,14 +64,15 @@ bool storage_attached(const char *place, const char *name, enum storage_kind kin
 
 /* In the loop, once; err->kind is ERR_NONE when it was done. */
 typedef void store_done(void *data, const struct error *err);
-/* The same, without waiting. */
+/* The same, without waiting; and the disk of a folder is mounted, or unmounted. */
 int storage_make_begin(const char *place, const char *name, const struct disk *disk,
                        store_done *done, void *data, struct error *err);
 /* False where it is the loop's own to do. */
 bool storage_remove_begin(const char *place, const char *name, const struct disk *disk,
                           store_done *done, void *data);
-/* Mount the disk of a folder. */
 int storage_attach_begin(const char *place, const char *name, enum storage_kind kind,
+                         store_done *done, void *data, struct error *err);
+int storage_detach_begin(const char *place, const char *name, enum storage_kind kind,
                          store_done *done, void *data, struct error *err);
 
 /* For a worker of the spawner: empty layers, and clones of them and of the workspace, detached and

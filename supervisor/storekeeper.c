@@ -172,6 +172,8 @@ static int work(const struct store_request *request, struct error *err)
         return disk_make(path, &request->disk, err);
     case STORE_ATTACH:
         return disk_attach(path, request->disk.kind, err);
+    case STORE_DETACH:
+        return disk_detach(path, err);
     case STORE_REMOVE:
         return disk_remove(path, err);
     case STORE_SPARES:

@@ -16,6 +16,7 @@ enum { STORE_PATH_LENGTH = 96, STORE_SECONDS = 120 };
 enum store_work {
     STORE_MAKE,   /* a new disk in the folder `path`, which exists */
     STORE_ATTACH, /* mount the one that is there */
+    STORE_DETACH, /* unmount it */
     STORE_REMOVE, /* unmount it, and remove the folder */
     STORE_SPARES, /* `count` new ones in the folder `path`, their names from `first` on */
 };

@@ -104,7 +104,8 @@ static inline bool fixture_start_supervisor(void)
         snprintf(value, sizeof(value), "%.4000s/sandbox-init", fixture_build);
         setenv("INIT_PATH", value, 1);
         setenv("STOP_ON_EXIT", "1", 0);
-        setenv("WARM_POOL", "0", 0); /* what is counted is the test's own */
+        setenv("WARM_POOL", "0", 0);      /* what is counted is the test's own */
+        setenv("QUOTA_REQUIRED", "0", 0); /* test_storage.c tells of the limits */
         /* Reports of a sanitizer belong to the test. */
         setpgid(0, 0);
         execl(program, program, (char *)NULL);
@@ -178,6 +179,8 @@ static inline void fixture_close(void)
     if (getenv("SANDBOX_TEST_LOG"))
         fixture_shell("cat %s/log", fixture_root);
     fixture_shell("rm -rf %s", fixture_root);
+    sandbox_link_free(fixture_link);
+    fixture_link = NULL;
 }
 
 /* --- calls that must succeed ---------------------------------------------------------------------

@@ -92,8 +92,8 @@ static const struct {
     {"mkfs.ext4", "/sbin/mkfs.ext4", "", DOCTOR_GOOD, ""},
     {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\n", DOCTOR_GOOD, "project quotas"},
     {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\nx /state ext4 rw 0 0\n",
-     DOCTOR_ADVICE, "nothing here can bound"},
-    {"sizes of workspaces", MOUNTS, "x / ext4 rw 0 0\nx /stat xfs rw,pquota 0 0\n", DOCTOR_ADVICE,
+     DOCTOR_MISSING, "nothing here can bound"},
+    {"sizes of workspaces", MOUNTS, "x / ext4 rw 0 0\nx /stat xfs rw,pquota 0 0\n", DOCTOR_MISSING,
      "nothing here can bound"},
     {"nftables", "/none", "", DOCTOR_ADVICE, "nft is not installed"},
     {"nftables", "/usr/sbin/nft", "", DOCTOR_GOOD, ""},
@@ -169,7 +169,7 @@ START_TEST(a_workspace_can_be_an_image)
     const struct doctor doctor = made_up();
 
     put("/dev/loop-control", "", 0600);
-    ck_assert_int_eq(look(&doctor, "sizes of workspaces").finding, DOCTOR_ADVICE);
+    ck_assert_int_eq(look(&doctor, "sizes of workspaces").finding, DOCTOR_MISSING);
     put("/usr/sbin/mkfs.ext4", "", 0755);
     ck_assert_str_eq(look(&doctor, "sizes of workspaces").detail,
                      "an ext4 image in a loop device each");
