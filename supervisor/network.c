@@ -47,12 +47,16 @@ static int set_up(int proc, bool outside, struct error *err)
     return 0;
 }
 
+bool network_pings_ahead(void)
+{
+    return settings.id_base + (settings.sandboxes_max + 1) * ID_RANGE <= INT32_MAX;
+}
+
 int network_prepare(struct error *err)
 {
     static int proc = -1;
-    const int64_t last_id = settings.id_base + (settings.sandboxes_max + 1) * ID_RANGE;
 
-    if (!capabilities_have(CAP_NET_ADMIN) || last_id > INT32_MAX)
+    if (!capabilities_have(CAP_NET_ADMIN))
         return error_set(err, ERR_INTERNAL, "no right to make network namespaces ahead");
     if (proc < 0 && (proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
         return error_set_errno(err, ERR_INTERNAL, "/proc");

@@ -350,7 +350,7 @@ static void make_spares(void)
     if (spare_devices < 0)
         spare_devices = mounts_devices(&error);
     if (!spare_network)
-        spare_network = network_prepare(&error) == 0;
+        spare_network = network_pings_ahead() && network_prepare(&error) == 0;
 }
 
 /* One start after the other. One that hangs ends the worker (alarm(2)), and with it what it has

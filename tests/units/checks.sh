@@ -62,7 +62,8 @@ holds "cores of a sandbox have one byte" exec_in "$box" '[ "$(ulimit -Hc)" = 0 ]
 holds "the server cannot see the sandboxes' files" \
     inside sh -c '! nsenter -t "$(systemctl show -P MainPID sandbox-server)" -m -S 0 ls /var/lib/agent-sandbox/supervisor/sandboxes'
 holds "the server has no capability" inside sh -c 'grep -q "^CapBnd:.0*$" /proc/"$(systemctl show -P MainPID sandbox-server)"/status'
-holds "the supervisor's loop has five capabilities" inside sh -c 'grep -q "^CapEff:.000000000000003b$" /proc/"$(systemctl show -P MainPID sandbox-supervisor)"/status'
+has_five() { inside sh -c 'grep -q "^CapEff:.000000000000003b$" /proc/"$(systemctl show -P MainPID sandbox-supervisor)"/status'; }
+holds "the supervisor's loop has five capabilities" has_five
 holds "another user cannot reach the supervisor" inside setpriv --reuid 65534 --clear-groups sh -c '! ls /run/agent-sandbox/supervisor'
 accepts() {
     inside sh -c 'exec setpriv --reuid "$2" env -i $(systemctl show -P Environment "$1") $(sed "/^#/d" "/etc/agent-sandbox/${1#sandbox-}.env") /usr/sbin/"$1" --check-config' - "$@"
@@ -74,6 +75,18 @@ holds "the supervisor accepts its settings" accepts sandbox-supervisor root
 holds "the doctor finds nothing missing" inside sh -c 'env $(systemctl show -P Environment sandbox-supervisor) $(sed "/^#/d" /etc/agent-sandbox/supervisor.env) sandboxctl doctor'
 
 holds "sandboxctl finds the supervisor" inside sh -c 'sandboxctl sandbox list | grep -q running'
+
+# --- a network that leads out
+
+holds "Network" page "Network"
+holds "the API answers again" eventually inside curl -sf http://127.0.0.1:8000/api/health
+holds "the rules are there" inside nft list table inet sandbox
+out=$(client open 2>"$work/output")
+holds "a session with a network runs" test -n "$out"
+holds "it has a way out, and a server for names" \
+    exec_in "$out" 'grep -q "eth0.00000000" /proc/net/route && grep -q "^nameserver 10.207.0.1$" /etc/resolv.conf && echo ok'
+holds "the loop has the five capabilities still" has_five
+client delete "$out"
 
 # --- who restarts, restarts alone
 
@@ -153,9 +166,11 @@ holds "the workspace was restored as it was" \
 # --- and at the end nothing
 
 holds "a session can be deleted" client delete "$box"
-holds "and its processes go" eventually is 0 sandboxed
-holds "its cgroups, too" eventually is 0 sandbox_cgroups
-holds "its folder, too" eventually is 0 inside sh -c 'ls /var/lib/agent-sandbox/supervisor/sandboxes | wc -l'
+# But for what is kept ready for the next (WARM_POOL).
+holds "only the pool's processes are left" eventually is 2 sandboxed
+holds "its folder is gone" is 0 inside sh -c 'ls /var/lib/agent-sandbox/supervisor/sandboxes | grep -c "^$1"' - "$box"
 holds "Remove" page "Remove"
+holds "and no process of a sandbox" eventually is 0 sandboxed
+holds "and no cgroup" eventually is 0 sandbox_cgroups
 holds "none of it runs" is 0 inside sh -c 'ps -eo comm= | grep -c "^sandbox-"'
-holds "nothing of it starts at the next boot" is 0 inside sh -c 'find /etc/systemd/system -name "sandbox-*" | wc -l'
+holds "nothing of it starts at the next boot" is 0 inside sh -c 'find /etc/systemd/system -name "sandbox-*" ! -name "*.d" | wc -l'

@@ -66,9 +66,10 @@ Requires=basic.target multi-user.target
 After=basic.target
 AllowIsolate=yes
 END
-    # Ids that no other supervisor of this machine has; the page's cp leaves the file as it is.
+    # Ids that no other supervisor of this machine has, and disks that outlive a boot though this root is in memory; the page's cp
+    # leaves the file as it is.
     mkdir -p "$root/etc/agent-sandbox"
-    { cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\n'; } >"$root/etc/agent-sandbox/supervisor.env"
+    { cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\nSTORAGE=plain\n'; } >"$root/etc/agent-sandbox/supervisor.env"
 }
 [ -e "$WORK/made" ] || make_system
 touch "$WORK/made"
