@@ -18,6 +18,8 @@ mount -t tmpfs -o mode=1777 none "$root/dev/shm"
 ln -s pts/ptmx "$root/dev/ptmx"
 for link in fd:/proc/self/fd stdin:/proc/self/fd/0 stdout:/proc/self/fd/1 stderr:/proc/self/fd/2; do ln -s "${link#*:}" "$root/dev/${link%%:*}"; done
 for device in null zero full random urandom tty loop-control; do [ ! -e "/dev/$device" ] || cp -a "/dev/$device" "$root/dev/$device"; done
+# The kernel adds loop devices as they are asked for; nobody makes their nodes here.
+if [ -e /dev/loop-control ]; then for number in {0..255}; do mknod -m 0660 "$root/dev/loop$number" b 7 "$number"; done; fi
 ln -s /dev/null "$root/dev/console"
 
 # Cgroups as the machine has them, from the new namespace's roots on.
@@ -69,7 +71,9 @@ END
     # Ids that no other supervisor of this machine has, and disks that outlive a boot though this root is in memory; the page's cp
     # leaves the file as it is.
     mkdir -p "$root/etc/agent-sandbox"
-    { cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\nSTORAGE=plain\n'; } >"$root/etc/agent-sandbox/supervisor.env"
+    { cat "$TOP/container/systemd/supervisor.env.example" && printf 'ID_BASE=3500000000\nSANDBOXES_MAX=500\n'; } >"$root/etc/agent-sandbox/supervisor.env"
+    if [ -e /dev/loop-control ]; then disks='STORAGE=image'; else disks=$'STORAGE=plain\nQUOTA_REQUIRED=0'; fi
+    printf '%s\n' "$disks" >>"$root/etc/agent-sandbox/supervisor.env"
 }
 [ -e "$WORK/made" ] || make_system
 touch "$WORK/made"
