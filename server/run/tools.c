@@ -13,6 +13,7 @@
 #include "common/scope.h"
 #include "common/utf8.h"
 #include "run/environment.h"
+#include "run/outcome.h"
 
 enum {
     SHELL_TIMEOUT_S = 60,
@@ -239,7 +240,7 @@ static void end_line(struct buffer *text)
 }
 
 static void tell_command(const struct sandbox_output *out, const struct sandbox_output *errors,
-                         const struct exec_result *result, double timeout_s, struct buffer *text)
+                         const struct exec_outcome *outcome, double timeout_s, struct buffer *text)
 {
     size_t share =
         errors->bytes.length < SHELL_ERRORS_SHARE ? errors->bytes.length : SHELL_ERRORS_SHARE;
@@ -252,19 +253,19 @@ static void tell_command(const struct sandbox_output *out, const struct sandbox_
         buffer_text(text, "[stderr]\n");
         add_stream(text, errors, left > SHELL_ERRORS_SHARE ? left : SHELL_ERRORS_SHARE);
     }
-    if (!result->exit_code && !result->timed_out) {
+    if (!outcome->exit_code && !outcome->timed_out) {
         if (!text->length)
             buffer_text(text, "(no output)");
         return;
     }
     end_line(text);
-    if (result->timed_out)
+    if (outcome->timed_out)
         buffer_format(text, "[exit code %lld: killed after %g seconds]",
-                      (long long)result->exit_code, timeout_s);
-    else if (result->oom_killed)
-        buffer_format(text, "[exit code %lld: out of memory]", (long long)result->exit_code);
+                      (long long)outcome->exit_code, timeout_s);
+    else if (outcome->oom_killed)
+        buffer_format(text, "[exit code %lld: out of memory]", (long long)outcome->exit_code);
     else
-        buffer_format(text, "[exit code %lld]", (long long)result->exit_code);
+        buffer_format(text, "[exit code %lld]", (long long)outcome->exit_code);
 }
 
 static int do_shell(const struct tool_place *place, const void *arguments,
@@ -282,12 +283,13 @@ static int do_shell(const struct tool_place *place, const void *arguments,
         .timeout_ms = (int64_t)ceil(timeout_s * 1000),
     };
     auto_output struct sandbox_output out = {0}, errors = {0};
-    struct exec_result result;
+    struct exec_outcome *outcome = arena_alloc(place->arena, sizeof(*outcome));
 
-    if (sandbox_exec(place->link, &exec, SHELL_TEXT_MAX, place->cancel_fd, &out, &errors, &result,
-                     err) < 0)
+    if (outcome_run(place->link, &exec, SHELL_TEXT_MAX, place->cancel_fd, place->arena, &out,
+                    &errors, outcome, err) < 0)
         return err->kind == ERR_TIMEOUT ? 1 : -1;
-    tell_command(&out, &errors, &result, timeout_s, &answer->text);
+    tell_command(&out, &errors, outcome, timeout_s, &answer->text);
+    answer->outcome = outcome;
     return 0;
 }
 

@@ -27,6 +27,7 @@ struct tool_place {
 struct tool_result {
     struct buffer text; /* UTF-8 without NUL */
     bool is_error;
+    const struct exec_outcome *outcome; /* of a command, in the arena; NULL: none ran */
 };
 
 /* The tools that these capabilities give, as the chat API lists them. */

@@ -21,6 +21,7 @@
 #include "run/environment.h"
 #include "run/events.h"
 #include "run/model.h"
+#include "run/outcome.h"
 #include "run/tools.h"
 #include "run/turns.h"
 
@@ -454,6 +455,8 @@ static int end_call(struct turn *turn, const struct tool_call *call,
     json_format(&payload, "{\"tool\":%s,\"call_id\":%s,\"output\":", call->name, call->id);
     json_string_n(&payload, shown.data ? shown.data : "", shown.length);
     json_format(&payload, ",\"is_error\":%b}", result->is_error);
+    if (result->outcome)
+        outcome_add(&payload, result->outcome);
     conversation_result(&message, call->id, text, result->text.length);
     if (append(turn, db, "agent.tool_result", &payload, err) < 0 ||
         conversation_append(&turn->conversation, db, turn->job->session_id, turn->job->run_id,

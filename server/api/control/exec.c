@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "common/utf8.h"
 #include "run/environment.h"
-#include "run/sandbox.h"
+#include "run/outcome.h"
 
 enum {
     COMMAND_BYTES_MAX = 128 * 1024 - 64, /* one argument of execve(2) has less than 128 KiB */
@@ -43,32 +43,19 @@ static const struct field exec_request_fields[] = {
 SCHEMA(exec_request);
 
 struct exec_answer {
-    int64_t exit_code;
     const char *stdout_text;
     const char *stderr_text;
-    bool timed_out;
-    bool oom_killed;
-    const int64_t *signal;
-    int64_t duration_ms;
-    int64_t stdout_bytes;
-    int64_t stderr_bytes;
-    bool stdout_truncated;
-    bool stderr_truncated;
+#define OUTCOME(kind, type, member, meaning) type member;
+#include "run/outcome.def"
+#undef OUTCOME
 };
 
 static const struct field exec_answer_fields[] = {
-    {NUMBER(exec_answer, exit_code),
-     .about = "128+n when signal n killed it, 124 after the timeout"},
     {.name = "stdout", .type = FIELD_TEXT, .offset = offsetof(struct exec_answer, stdout_text)},
     {.name = "stderr", .type = FIELD_TEXT, .offset = offsetof(struct exec_answer, stderr_text)},
-    {FLAG(exec_answer, timed_out)},
-    {FLAG(exec_answer, oom_killed)},
-    {MAYBE_NUMBER(exec_answer, signal), .nullable = true},
-    {NUMBER(exec_answer, duration_ms)},
-    {NUMBER(exec_answer, stdout_bytes), .about = "before the cut"},
-    {NUMBER(exec_answer, stderr_bytes), .about = "before the cut"},
-    {FLAG(exec_answer, stdout_truncated)},
-    {FLAG(exec_answer, stderr_truncated)},
+#define OUTCOME(kind, type, member, meaning) OUTCOME_FIELD(exec_answer, kind, member, meaning)
+#include "run/outcome.def"
+#undef OUTCOME
 };
 SCHEMA(exec_answer);
 
@@ -96,19 +83,14 @@ static void output_done(struct sandbox_output *output)
 }
 #define auto_output __attribute__((cleanup(output_done)))
 
-static bool truncated(const struct sandbox_output *output)
-{
-    return output->total > (int64_t)output->bytes.length;
-}
-
 /* How many bytes to show: a cut goes in front of the character that it would halve. */
 static size_t shown_length(const struct sandbox_output *output)
 {
     enum { CHARACTER_BYTES_MAX = 4 };
     size_t length = output->bytes.length;
+    bool is_cut = output->total > (int64_t)length;
 
-    for (size_t back = 1; truncated(output) && back < CHARACTER_BYTES_MAX && back <= length;
-         back++) {
+    for (size_t back = 1; is_cut && back < CHARACTER_BYTES_MAX && back <= length; back++) {
         unsigned char byte = (unsigned char)output->bytes.data[length - back];
 
         if (byte >= 0xC0)
@@ -159,28 +141,19 @@ static void add_base64(struct buffer *out, const struct sandbox_output *output)
 
 /* The object of exec_answer, written directly: its texts may hold NUL. */
 static int answer(struct response *res, const struct exec_request *body,
-                  const struct exec_result *result, const struct sandbox_output *out,
+                  const struct exec_outcome *outcome, const struct sandbox_output *out,
                   const struct sandbox_output *errors)
 {
     bool base64 = strcmp(body->output_encoding, "base64") == 0;
     void (*add)(struct buffer *, const struct sandbox_output *) = base64 ? add_base64 : add_text;
     struct buffer *json = &res->body;
 
-    json_format(json, "{\"exit_code\":%d,\"stdout\":", result->exit_code);
+    buffer_text(json, "{\"stdout\":");
     add(json, out);
     buffer_text(json, ",\"stderr\":");
     add(json, errors);
-    json_format(json, ",\"timed_out\":%b,\"oom_killed\":%b,\"signal\":", result->timed_out,
-                result->oom_killed);
-    if (result->signal)
-        json_number(json, result->signal);
-    else
-        buffer_text(json, "null");
-    json_format(
-        json,
-        ",\"duration_ms\":%d,\"stdout_bytes\":%d,\"stderr_bytes\":%d,\"stdout_truncated\":%b,"
-        "\"stderr_truncated\":%b}",
-        result->duration_ms, out->total, errors->total, truncated(out), truncated(errors));
+    buffer_char(json, '}');
+    outcome_add(json, outcome);
     res->status = 200;
     res->content_type = "application/json";
     return 0;
@@ -200,7 +173,7 @@ int exec_run(struct request *req, struct response *res, struct error *err)
     const char *argv[] = {"/bin/sh", "-c", body->command};
     auto_output struct sandbox_output out = {0}, errors = {0};
     struct exec_target target;
-    struct exec_result result;
+    struct exec_outcome outcome;
     struct exec exec;
 
     if (query_row(req->db, QUERY_exec_target, PARAMS(req->project, session_parameter(req)),
@@ -216,8 +189,8 @@ int exec_run(struct request *req, struct response *res, struct error *err)
     };
     if (session_need_workspace(target.status, false, err) < 0 || request_hold(req, err) < 0 ||
         use(req, target.id, (int64_t)ceil(timeout_s), err) < 0 || request_commit(req, err) < 0 ||
-        sandbox_exec(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), &out,
-                     &errors, &result, err) < 0)
+        outcome_run(req->supervisor, &exec, OUTPUT_BYTES_MAX, request_client_fd(req), req->arena,
+                    &out, &errors, &outcome, err) < 0)
         return -1;
     /* What the command has done and said is worth more than a note of when it ended. */
     if (request_begin(req, err) < 0 || use(req, target.id, 0, err) < 0 ||
@@ -226,5 +199,5 @@ int exec_run(struct request *req, struct response *res, struct error *err)
         database_return(req->db);
         req->db = NULL;
     }
-    return answer(res, body, &result, &out, &errors);
+    return answer(res, body, &outcome, &out, &errors);
 }
