@@ -264,6 +264,7 @@ static _Noreturn void run_command(const struct exec *exec, char **texts, const i
      * when init was told, or the command ends here. */
     if (!announce(&announcement) || getppid() != parent)
         raise(SIGKILL);
+    write_score(); /* as root, to whom /proc/self belongs until the exec */
     if (setresgid(request->uid, request->uid, request->uid) < 0 ||
         setresuid(request->uid, request->uid, request->uid) < 0)
         _exit(126);
@@ -273,7 +274,6 @@ static _Noreturn void run_command(const struct exec *exec, char **texts, const i
     for (int i = 0; i < 3; i++)
         if (dup2(fds[i], i) < 0)
             _exit(126);
-    write_score();
     setpriority(PRIO_PROCESS, 0, 0);
     syscall(SYS_close_range, 3, ~0U, 0);
     /* Never through the descriptor of another process; and a directory that lies outside has no

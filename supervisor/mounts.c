@@ -230,15 +230,18 @@ static int fill_system(const struct containment *containment, struct error *err)
 
 /* Of /proc. What this kernel does not have is fine. */
 static const char *const masked_files[] = {
-    "kcore",        "kallsyms",      "keys",       "key-users",   "timer_list",
-    "sched_debug",  "sysrq-trigger", "kmsg",       "slabinfo",    "latency_stats",
-    "timer_stats",  "kpagecount",    "kpageflags", "vmallocinfo", "kpagecgroup",
-    "pagetypeinfo", "iomem",         "ioports",    "interrupts",  "config.gz",
+    "kcore",         "kallsyms",    "keys",        "key-users",     "timer_list",  "sched_debug",
+    "sysrq-trigger", "kmsg",        "slabinfo",    "latency_stats", "timer_stats", "kpagecount",
+    "kpageflags",    "vmallocinfo", "kpagecgroup", "pagetypeinfo",  "iomem",       "ioports",
+    "interrupts",    "config.gz",   "cmdline",     "bootconfig",    "modules",     "diskstats",
+    "partitions",    "mtrr",
 };
 
-static const char *const masked_folders[] = {"acpi", "scsi", "asound", "driver", "dynamic_debug"};
+static const char *const masked_folders[] = {"acpi", "scsi", "asound", "driver",  "dynamic_debug",
+                                             "irq",  "bus",  "fs",     "pressure"};
 
-static const char *const read_only_folders[] = {"sys", "irq", "bus", "fs", "tty"};
+/* 1 is this process, which becomes init: root inside may open its switches. */
+static const char *const read_only_folders[] = {"sys", "tty", "1"};
 
 /* Put a clone of `source`/`name` over `target` of the new /proc, before it is anywhere: names of
  * one part in a file system of the kernel's own, so nothing can lead elsewhere. */

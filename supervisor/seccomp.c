@@ -125,17 +125,29 @@ static int failed(struct error *err, int code, const char *what)
     return error_set_errno(err, ERR_INTERNAL, "seccomp: %s", what);
 }
 
+/* What else must be so for a rule on a set to count. */
+struct conditions {
+    struct scmp_arg_cmp compare[2];
+    unsigned count;
+};
+
+static int refuse_where(scmp_filter_ctx context, const struct value_set *set,
+                        const struct conditions *given, struct scmp_arg_cmp value)
+{
+    struct scmp_arg_cmp compare[COUNT(given->compare) + 1] = {value};
+
+    for (unsigned i = 0; i < given->count; i++)
+        compare[i + 1] = given->compare[i];
+    return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), set->call,
+                                  given->count + 1, compare);
+}
+
 /* Refuse the call where `argument` is one of the 2^k values from `low` on that the set does not
- * have: an allow-list within libseccomp's means, which has no "not one of". `family` 0: any. */
-static int refuse_range(scmp_filter_ctx context, const struct value_set *set, uint64_t family,
-                        uint64_t low, unsigned k)
+ * have: an allow-list within libseccomp's means, which has no "not one of". */
+static int refuse_range(scmp_filter_ctx context, const struct value_set *set,
+                        const struct conditions *given, uint64_t low, unsigned k)
 {
     uint64_t size = UINT64_C(1) << k, within = (UINT64_C(1) << set->bits) - 1;
-    struct scmp_arg_cmp compare[2] = {
-        SCMP_CMP64(set->argument, SCMP_CMP_MASKED_EQ, (set->exact ? LOW32 : within) & ~(size - 1),
-                   low),
-        SCMP_CMP64(0, SCMP_CMP_MASKED_EQ, LOW32, family),
-    };
     size_t inside = 0;
     int code;
 
@@ -144,24 +156,50 @@ static int refuse_range(scmp_filter_ctx context, const struct value_set *set, ui
     if (inside == size)
         return 0;
     if (inside == 0)
-        return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), set->call,
-                                      family ? 2 : 1, compare);
-    code = refuse_range(context, set, family, low, k - 1);
-    return code < 0 ? code : refuse_range(context, set, family, low + size / 2, k - 1);
+        return refuse_where(context, set, given,
+                            SCMP_CMP64(set->argument, SCMP_CMP_MASKED_EQ,
+                                       (set->exact ? LOW32 : within) & ~(size - 1), low));
+    code = refuse_range(context, set, given, low, k - 1);
+    return code < 0 ? code : refuse_range(context, set, given, low + size / 2, k - 1);
 }
 
-static int refuse_outside(scmp_filter_ctx context, const struct value_set *set, uint64_t family)
+static int refuse_outside(scmp_filter_ctx context, const struct value_set *set,
+                          const struct conditions *given)
 {
-    struct scmp_arg_cmp above[2] = {
-        SCMP_CMP64(set->argument, SCMP_CMP_GT, (UINT64_C(1) << set->bits) - 1),
-        SCMP_CMP64(0, SCMP_CMP_MASKED_EQ, LOW32, family),
-    };
-    int code = refuse_range(context, set, family, 0, set->bits);
+    static const struct conditions none = {.count = 0};
+    int code;
 
+    if (!given)
+        given = &none;
+    code = refuse_range(context, set, given, 0, set->bits);
     if (code < 0 || !set->exact)
         return code;
-    return seccomp_rule_add_array(context, SCMP_ACT_ERRNO((uint32_t)set->error), set->call,
-                                  family ? 2 : 1, above);
+    return refuse_where(context, set, given,
+                        SCMP_CMP64(set->argument, SCMP_CMP_GT, (UINT64_C(1) << set->bits) - 1));
+}
+
+static struct scmp_arg_cmp family_is(uint64_t family)
+{
+    return SCMP_CMP64(0, SCMP_CMP_MASKED_EQ, LOW32, family);
+}
+
+/* The protocol is looked at where the type is fine, so that no two rules meet: which of their
+ * errors counts would be libseccomp's choice. */
+static int refuse_inet(scmp_filter_ctx context, uint64_t family)
+{
+    const struct conditions any_type = {{family_is(family)}, 1};
+    int code = refuse_outside(context, &inet_types, &any_type);
+
+    for (size_t i = 0; i < inet_types.count && code == 0; i++) {
+        const struct conditions one_type = {
+            {family_is(family),
+             SCMP_CMP64(1, SCMP_CMP_MASKED_EQ, (UINT64_C(1) << inet_types.bits) - 1,
+                        inet_types.allowed[i])},
+            2};
+
+        code = refuse_outside(context, &inet_protocols, &one_type);
+    }
+    return code;
 }
 
 /* A foreign ABI has other numbers, and i386's socketcall(2) hides the family: a process that tries
@@ -210,15 +248,17 @@ static int add_refused(scmp_filter_ctx context)
         code = seccomp_rule_add(context, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1,
                                 SCMP_A0_64(SCMP_CMP_NE, AF_UNIX));
     if (code == 0)
-        code = refuse_outside(context, &personalities, 0);
+        code = refuse_outside(context, &personalities, NULL);
     if (code == 0)
-        code = refuse_outside(context, &families, 0);
-    for (uint64_t family = AF_INET; family <= AF_INET6 && code == 0; family += AF_INET6 - AF_INET) {
-        code = refuse_outside(context, &inet_types, family);
-        if (code == 0)
-            code = refuse_outside(context, &inet_protocols, family);
-    }
-    return code < 0 ? code : refuse_outside(context, &netlink_protocols, AF_NETLINK);
+        code = refuse_outside(context, &families, NULL);
+    if (code == 0)
+        code = refuse_inet(context, AF_INET);
+    if (code == 0)
+        code = refuse_inet(context, AF_INET6);
+    if (code == 0)
+        code = refuse_outside(context, &netlink_protocols,
+                              &(struct conditions){{family_is(AF_NETLINK)}, 1});
+    return code;
 }
 
 static int export(scmp_filter_ctx context, struct sock_fprog *filter, struct error *err)

@@ -172,7 +172,8 @@ static int write_maps(pid_t pid, int64_t slot, int report, struct error *err)
     int64_t first = first_id(slot);
 
     if (write_score(pid, err) < 0 || write_map(pid, "uid_map", first, err) < 0 ||
-        write_map(pid, "gid_map", first, err) < 0)
+        write_map(pid, "gid_map", first, err) < 0 ||
+        write_map(pid, "projid_map", first, err) < 0) /* which else anybody inside may do */
         return -1;
     if (packet_send(report, "", 1, NULL, 0, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "the new process");
