@@ -121,6 +121,22 @@ static void lay_buckets(struct layout *layout)
     layout->stride += layout->buckets.count + 1;
 }
 
+void counters_substitute(struct counter_family *families, size_t count, const char *mark,
+                         const char *list)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *at = families[i].values ? strstr(families[i].values, mark) : NULL;
+        struct buffer values = {0};
+
+        if (!at)
+            continue;
+        buffer_add(&values, families[i].values, (size_t)(at - families[i].values));
+        buffer_text(&values, list);
+        buffer_text(&values, at + strlen(mark));
+        families[i].values = values.data;
+    }
+}
+
 void counters_open(const struct counter_family *families, size_t count)
 {
     size_t total = SHARES; /* the owners come first */

@@ -26,6 +26,10 @@ struct counter_family {
     const char *buckets; /* histograms: upper bounds, ascending, without +Inf */
 };
 
+/* Put `list` ("a|b|c") where the families' values have `mark` ("@handlers"): for what another table
+ * names. Before counters_open; what it makes is kept as long as the process. */
+void counters_substitute(struct counter_family *families, size_t count, const char *mark,
+                         const char *list);
 /* Map the memory for `count` families, which must live as long as the process. Once, before any
  * fork; aborts when it can't. Before it nothing is counted. */
 void counters_open(const struct counter_family *families, size_t count);

@@ -117,3 +117,6 @@ static const struct field port_open_fields[] = {
     {NUMBER(port_open, family), .min = 4, .max = 6},
 };
 SCHEMA(port_open);
+
+static const struct field statistics_fields[] = {ID(statistics)};
+SCHEMA(statistics);

@@ -180,6 +180,12 @@ struct port_open {
     int64_t family; /* 4 or 6 */
 };
 
+/* What the supervisor counts and measures, in the Prometheus text format, as a descriptor to read.
+ */
+struct statistics {
+    const char *sandbox; /* the nil UUID */
+};
+
 extern const struct schema schema_nothing;
 #define MESSAGE(number, name, states, descriptors, answer) extern const struct schema schema_##name;
 #include "common/messages.def"

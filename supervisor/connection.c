@@ -16,6 +16,7 @@
 #include "supervisor/file_jobs.h"
 #include "supervisor/ports.h"
 #include "supervisor/sandbox.h"
+#include "supervisor/statistics.h"
 
 enum { DESCRIPTORS_TAKEN = 3, RECEIVE_BUFFER = 1 << 20 };
 
@@ -71,6 +72,7 @@ static void receive(struct watch *watch, uint32_t events)
         return;
     }
     connection->owed = true;
+    connection->begun = statistics_now();
     loop_change(watch, EPOLLRDHUP);
     dispatch(connection);
 }
@@ -116,7 +118,7 @@ static void answered(struct connection *connection)
 }
 
 /* A peer that does not read its answers sees its connection end. */
-static void send_answer(struct connection *connection, uint32_t kind, const void *body,
+static void send_answer(struct connection *connection, enum error_kind kind, const void *body,
                         size_t length, int fd)
 {
     struct wire_header header = {
@@ -126,6 +128,7 @@ static void send_answer(struct connection *connection, uint32_t kind, const void
     };
     struct error error;
 
+    statistics_answered(connection->packet.header.type, kind, connection->begun);
     if (wire_send(connection->watch.fd, &header, body, length, &fd, fd >= 0, &error) < 0)
         shutdown(connection->watch.fd, SHUT_RDWR);
     answered(connection);

@@ -17,6 +17,7 @@ struct connection {
     struct watch watch;
     struct arena arena;        /* of the request */
     struct wire_packet packet; /* the request; its descriptors are closed with the answer */
+    double begun;              /* when the request came (statistics_now) */
     bool owed;                 /* an answer; until then nothing more is read */
     char waits_for[SANDBOX_ID_LENGTH +
                    1]; /* the sandbox on whose way to another state the request waits; "" */

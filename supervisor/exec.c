@@ -25,6 +25,7 @@
 #include "supervisor/environment.h"
 #include "supervisor/init.h"
 #include "supervisor/packet.h"
+#include "supervisor/statistics.h"
 
 enum {
     STREAMS = 3,
@@ -46,6 +47,7 @@ struct command {
     struct command *next;
 };
 
+static int64_t running;
 static void (*on_ready)(struct sandbox *box);
 static void (*on_named)(struct sandbox *box, int status);
 
@@ -79,6 +81,7 @@ static void command_free(struct command *command)
     while (*at != command)
         at = &(*at)->next;
     *at = command->next;
+    running--;
     if (command->connection)
         command->connection->command = NULL;
     loop_clear(&command->backstop);
@@ -148,7 +151,7 @@ static void answer(struct command *command, int status, int64_t duration_ms)
     }
     /* A shell that outlives its child says 137 for it. */
     result.oom_killed = result.exit_code == 128 + SIGKILL && !command->timed_out &&
-                        cgroup_oom_kills(command->box->cgroup) > command->oom_before;
+                        statistics_oom_kills(command->box) > command->oom_before;
     if (command->timed_out) {
         result.exit_code = EXIT_TIMED_OUT;
         result.signal = 0;
@@ -272,6 +275,11 @@ int exec_connect(struct sandbox *box, void (*ready)(struct sandbox *box), struct
     return 0;
 }
 
+int64_t exec_running(void)
+{
+    return running;
+}
+
 /* --- what peers ask -------------------------------------------------------------------------- */
 
 static void overdue(struct timer *timer)
@@ -378,6 +386,7 @@ int operation_exec(struct request *request, struct error *err)
     *command = (struct command){
         .id = next_id(), .box = box, .streams = {-1, -1, -1}, .next = box->commands};
     box->commands = command;
+    running++;
     if (build_packet(body, command, err) < 0 ||
         copy_streams(request->descriptors, command, err) < 0) {
         command_free(command);
@@ -385,7 +394,7 @@ int operation_exec(struct request *request, struct error *err)
     }
     command->connection = request->connection;
     command->connection->command = command;
-    command->oom_before = cgroup_oom_kills(box->cgroup);
+    command->oom_before = statistics_oom_kills(box);
     loop_set(&command->backstop, body->timeout_ms + BACKSTOP_MS, overdue);
     wire_packet_close(&request->connection->packet);
     flush(box);

@@ -13,6 +13,8 @@ int exec_connect(struct sandbox *box, void (*ready)(struct sandbox *box), struct
  * with the errno for which it has not. */
 void exec_name(struct sandbox *box, const char *hostname,
                void (*named)(struct sandbox *box, int status));
+/* Commands that init has, or is to be given. */
+int64_t exec_running(void);
 /* The peer went away: the command and its tree are ended. */
 void exec_abandon(struct command *command);
 /* The sandbox is ending: answer everybody who waits for a command in it. */

@@ -24,6 +24,7 @@
 #include "supervisor/job.h"
 #include "supervisor/pool.h"
 #include "supervisor/spawn.h"
+#include "supervisor/statistics.h"
 
 enum {
     START_MS = (SPAWN_SECONDS + 1) * 1000,
@@ -119,9 +120,11 @@ static void teardown_done(void *data, const struct error *result)
     loop_clear(&teardown->again);
     loop_close_watch(&box->process);
     free(teardown);
-    if (result->kind != ERR_NONE)
+    if (result->kind != ERR_NONE) {
+        statistics_count(STATISTIC_sandbox_left_over_total, 0);
         LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id),
             V("reason", (const char *)result->message));
+    }
     if (box->state == SANDBOX_RUNNING)
         box->state = SANDBOX_STOPPED;
     /* While processes remain the range of ids stays taken. */
@@ -244,6 +247,8 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
                                   .deadline = loop_now() + KILL_MS,
                                   .pause_ms = KILL_PAUSE_MS};
     snprintf(teardown->folder, sizeof(teardown->folder), "%s", folder);
+    if (box->state == SANDBOX_RUNNING && box->slot >= 0)
+        statistics_oom_kills(box);
     cgroup_kill(box->cgroup);
     process = loop_release(&box->process);
     if (process < 0 && cgroup_remove(box->cgroup)) {
@@ -265,6 +270,7 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
 void lifecycle_failed(struct sandbox *box, const struct error *failure)
 {
     box->failure = *failure;
+    statistics_count(STATISTIC_sandbox_starts_failed_total, box->way);
     LOG(WARNING, "start_failed", V("sandbox", (const char *)box->id),
         V("reason", (const char *)failure->message));
     if (box->spare) {
@@ -305,7 +311,8 @@ static void process_ended(struct watch *watch, uint32_t events)
         return;
     }
     LOG(WARNING, "sandbox_ended", V("sandbox", (const char *)box->id),
-        V("oom_kills", (long)cgroup_oom_kills(box->cgroup)));
+        V("oom_kills", (long)statistics_oom_kills(box)));
+    statistics_count(STATISTIC_sandbox_ended_total, 0);
     box->failure.kind = ERR_NONE;
     teardown_begin(box, box->id, "the sandbox ended");
 }
@@ -321,6 +328,7 @@ static void init_ready(struct sandbox *box)
         lifecycle_started(box);
         return;
     }
+    statistics_observe(STATISTIC_sandbox_start_seconds, START_AHEAD, box->begun);
     box->busy = false;
     pool_ready(box);
 }
@@ -338,6 +346,7 @@ void lifecycle_started(struct sandbox *box)
         lifecycle_failed(box, &error);
         return;
     }
+    statistics_observe(STATISTIC_sandbox_start_seconds, box->way, box->begun);
     LOG(INFO, "sandbox_started", V("sandbox", (const char *)box->id), V("slot", (long)box->slot),
         V("pid", box->pid));
     lifecycle_settle(box, NULL);
@@ -431,6 +440,9 @@ int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct e
     box->slot = request->slot;
     box->image = 0; /* until it is known which */
     box->busy = true;
+    box->way = box->spare ? START_AHEAD : START_COLD;
+    box->begun = statistics_now();
+    box->oom_kills = 0;
     box->failure = (struct error){0};
     loop_set(&box->deadline, QUEUE_MS, lifecycle_overdue); /* others may be before it */
     return 0;
@@ -570,9 +582,11 @@ static void adopt(struct sandbox *box, int pidfd)
     if (box->process.fd >= 0 && exec_connect(box, init_ready, &error) == 0) {
         loop_set(&box->deadline, ADOPT_MS, adopt_overdue);
         adopted++;
+        statistics_count(STATISTIC_sandbox_recovered_total, RECOVERED_ADOPTED);
         return;
     }
     ended++;
+    statistics_count(STATISTIC_sandbox_recovered_total, RECOVERED_ENDED);
     box->failure.kind = ERR_NONE;
     teardown_begin(box, box->id, "the sandbox ended");
 }
@@ -581,6 +595,7 @@ static void sweep_folder(const char *name)
 {
     struct error error;
 
+    statistics_count(STATISTIC_sandbox_recovered_total, RECOVERED_FOLDER);
     /* Its processes, if there are any, are in cgroups that nobody claims. */
     if (storage_remove("sandboxes", name, &error) < 0)
         LOG(ERROR, "sweep", V("folder", name), V("reason", (const char *)error.message));
@@ -597,7 +612,10 @@ static bool is_claimed(const char *cgroup)
 static void sweep_cgroup(const char *name, void *data)
 {
     (void)data;
-    if (!is_claimed(name) && !lifecycle_kill(name, -1))
+    if (is_claimed(name))
+        return;
+    statistics_count(STATISTIC_sandbox_recovered_total, RECOVERED_CGROUP);
+    if (!lifecycle_kill(name, -1))
         LOG(ERROR, "sweep", V("cgroup", name), V("reason", "processes do not end"));
 }
 

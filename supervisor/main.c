@@ -36,6 +36,7 @@
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"
 #include "supervisor/spawn.h"
+#include "supervisor/statistics.h"
 #include "supervisor/storage.h"
 #include "supervisor/storekeeper.h"
 
@@ -242,6 +243,7 @@ static int start(struct error *err)
         storage_enter(err) < 0 || capabilities_keep_main(err) < 0 || loop_open(err) < 0 ||
         watch_signals(err) < 0 || ports_watch(err) < 0 || storage_watch(err) < 0)
         return -1;
+    statistics_open();
     lifecycle_recover();
     if (selftest_run(err) < 0 || storage_spares_open(err) < 0)
         return -1;

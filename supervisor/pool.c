@@ -15,6 +15,7 @@
 #include "supervisor/exec.h"
 #include "supervisor/image.h"
 #include "supervisor/lifecycle.h"
+#include "supervisor/statistics.h"
 
 enum {
     REFILL_MS = 5, /* out of the way of what a new sandbox does first */
@@ -251,6 +252,8 @@ int pool_claim(struct sandbox *box, const struct spawn_request *wanted, struct e
         return -1;
     }
     box->busy = true;
+    box->way = START_CLAIMED;
+    box->begun = statistics_now();
     box->warm = false;
     box->naming = NAMING_HOST | NAMING_FILES;
     loop_set(&box->deadline, NAME_MS, lifecycle_overdue);

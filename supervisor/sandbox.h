@@ -49,6 +49,9 @@ struct sandbox {
     struct watch process;       /* pidfd */
     struct watch control;       /* init's socket */
     struct timer deadline;      /* of a start */
+    double begun;               /* when its start was asked for (statistics_now) */
+    int way;                    /* enum start_way */
+    int64_t oom_kills;          /* of the boot, as far as they were counted */
     struct spawn_request *made; /* what it was made ahead for; until it is asked for */
     struct teardown *teardown;  /* while it is on its way down: see lifecycle.c */
     struct command *commands;

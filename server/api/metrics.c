@@ -12,6 +12,7 @@
 #include "api/handlers.h"
 #include "common/counters.h"
 #include "common/scope.h"
+#include "run/sandbox.h"
 
 /* --- what the processes use
  * --------------------------------------------------------------------------------------------------
@@ -151,12 +152,27 @@ static void add_usage(struct buffer *out)
     }
 }
 
+/* A supervisor that is away is told by a sample, not by an error: the rest still counts. */
+static void add_supervisor(struct buffer *out, struct sandbox_link *link)
+{
+    auto_buffer struct buffer text = {0};
+    struct error error;
+    bool up = sandbox_statistics(link, &text, &error) == 0;
+
+    add_family(out, "sandbox_supervisor_up", "gauge",
+               "Whether the supervisor answered this scrape");
+    buffer_format(out, "%d\n", up);
+    if (up)
+        buffer_add(out, text.data, text.length);
+}
+
 int metrics_show(struct request *req, struct response *res, struct error *err)
 {
-    (void)req, (void)err;
+    (void)err;
     res->status = 200;
     res->content_type = "text/plain; version=1.0.0; charset=utf-8";
     counters_text(&res->body);
     add_usage(&res->body);
+    add_supervisor(&res->body, req->supervisor);
     return 0;
 }

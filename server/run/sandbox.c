@@ -23,6 +23,7 @@
 #include "common/wire.h"
 
 enum {
+    SCRAPE_MS = 2000,
     SHORT_MS = 30 * 1000,      /* most answers come within a millisecond */
     LONG_MS = 330 * 1000,      /* deletions take as long as there is to delete */
     EXEC_GRACE_MS = 20 * 1000, /* beyond the command's own timeout, which the supervisor enforces */
@@ -34,6 +35,9 @@ enum {
     RETRY_AFTER_S = 1,
     SEND_BUFFER = 1 << 20,
 };
+
+/* What messages name that are of no sandbox. */
+static const char nobody[] = "00000000-0000-0000-0000-000000000000";
 
 struct sandbox_link {
     char *path;
@@ -365,7 +369,7 @@ static int ask_list(struct sandbox_link *link, struct call *call, const struct s
 int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries,
                  size_t *count, struct error *err)
 {
-    const struct list body = {.sandbox = "00000000-0000-0000-0000-000000000000"};
+    const struct list body = {.sandbox = nobody};
     struct call call = {.type = MESSAGE_list, .body_schema = &schema_list, .body = &body};
 
     return ask_list(link, &call, &schema_sandbox_entry, arena, (void **)entries, count, err);
@@ -511,6 +515,30 @@ int sandbox_port_open(struct sandbox_link *link, const char *sandbox, int64_t po
     /* Loopback without an IPv6 address is as if nobody listened there. */
     return error_set(err, ERR_UPSTREAM, "nothing listens at port %lld of the sandbox",
                      (long long)port);
+}
+
+/* --- statistics ----------------------------------------------------------------------------------
+ */
+
+int sandbox_statistics(struct sandbox_link *link, struct buffer *text, struct error *err)
+{
+    auto_close int file = -1;
+    struct call call = {
+        .type = MESSAGE_statistics,
+        .body_schema = &schema_statistics,
+        .body = &(struct statistics){.sandbox = nobody},
+        .answer_schema = &schema_nothing,
+        .fd = &file,
+        .deadline_ms = SCRAPE_MS,
+    };
+    char chunk[CHUNK];
+    ssize_t got;
+
+    if (ask(link, &call, err) < 0)
+        return -1;
+    for (off_t at = 0; (got = pread(file, chunk, sizeof(chunk), at)) > 0; at += got)
+        buffer_add(text, chunk, (size_t)got);
+    return got < 0 ? error_set_errno(err, ERR_INTERNAL, "statistics") : 0;
 }
 
 /* --- draining ------------------------------------------------------------------------------------

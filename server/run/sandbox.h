@@ -77,6 +77,10 @@ int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const
 int sandbox_port_open(struct sandbox_link *link, const char *sandbox, int64_t port,
                       int64_t timeout_ms, int *fd, struct error *err);
 
+/* Append what the supervisor counts, in the Prometheus text format. Asked for while somebody
+ * scrapes, so it is given 2 s. */
+int sandbox_statistics(struct sandbox_link *link, struct buffer *text, struct error *err);
+
 /* Read `fd` to nowhere until its end, in a thread of this process's own, so that who writes to it
  * never meets a closed pipe. Takes the descriptor. There is room for some thousands; beyond that
  * the oldest is closed. */

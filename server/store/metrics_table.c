@@ -1,7 +1,4 @@
 /* The families behind metrics.def: here, so that every room can count. */
-#include <string.h>
-
-#include "common/arena.h"
 #include "common/scope.h"
 #include "server/metrics.h"
 
@@ -31,21 +28,9 @@ static struct counter_family families[] = {
 #undef HISTOGRAM
 };
 
-/* `@handlers` among a family's values stands for the routes, which this room does not know. */
+/* `@handlers` stands for the routes, which this room does not know. */
 void metrics_open(const char *handlers)
 {
-    static const char mark[] = "@handlers";
-
-    for (size_t i = 0; i < COUNT(families); i++) {
-        const char *at = families[i].values ? strstr(families[i].values, mark) : NULL;
-        struct buffer values = {0}; /* kept as long as the process */
-
-        if (!at)
-            continue;
-        buffer_add(&values, families[i].values, (size_t)(at - families[i].values));
-        buffer_text(&values, handlers);
-        buffer_text(&values, at + sizeof(mark) - 1);
-        families[i].values = values.data;
-    }
+    counters_substitute(families, COUNT(families), "@handlers", handlers);
     counters_open(families, COUNT(families));
 }

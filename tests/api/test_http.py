@@ -166,6 +166,17 @@ def test_metrics_want_their_own_credential(stranger, operator, api):
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
+def test_metrics_have_what_the_supervisor_counts(server, stranger, session):
+    key = (server.state / "secrets" / "METRICS_API_KEY").read_text().strip()
+    text = stranger.get("/metrics", headers={"Authorization": f"Bearer {key}"}).text
+    samples = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if not line.startswith("#")}
+    assert samples["sandbox_supervisor_up"] == 1
+    assert samples['sandboxes{state="running"}'] >= 1
+    assert sum(samples.get(f'sandbox_start_seconds_count{{way="{way}"}}', 0) for way in ("cold", "claimed")) >= 1
+    families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert len(families) == len(set(families))
+
+
 def test_metrics_count_requests(server, stranger):
     key = (server.state / "secrets" / "METRICS_API_KEY").read_text().strip()
 
