@@ -29,6 +29,12 @@ static const struct field start_fields[] = {
     {NUMBER(start, cpu_percent), .min = 1, .max = 25600},
     {NUMBER(start, tmp_bytes), .min = 1 << 20, .max = INT64_C(1) << 40},
     {TEXT(start, network), .max = 6, .pattern = "none|egress", .nullable = true},
+    {NUMBER(start, swap_bytes), .max = INT64_C(1) << 42},
+    {NUMBER(start, cpu_weight), .max = 10000},
+    {NUMBER(start, open_files), .max = 1 << 20},
+    {NUMBER(start, nice), .max = 19},
+    {NUMBER(start, oom_score), .max = 1000},
+    {FLAG(start, oom_group)},
 };
 SCHEMA(start);
 

@@ -52,6 +52,15 @@ struct start {
     int64_t tmp_bytes;   /* size of /tmp, and of /dev/shm */
     const char *network; /* "none" (also NULL): loopback alone; "egress": one that leads out, as the
                             operator allows */
+    /* 0 in what follows: what is usual. */
+    int64_t swap_bytes; /* beyond memory_bytes; 0: none */
+    int64_t cpu_weight; /* of it when processors are short; 100: as much as the others */
+    int64_t open_files; /* of each process */
+    int64_t nice;       /* of its commands (nice(2)) */
+    int64_t
+        oom_score;  /* of its commands: how soon the host gives them up (oom_score_adj, proc(5)) */
+    bool oom_group; /* when memory runs out, everything in it ends, not one process alone; it
+                       needs version 2 of cgroups */
 };
 
 /* Run one command. Answered when it ends; a connection that closes before ends the command (its

@@ -16,14 +16,21 @@
 #include <unistd.h>
 
 #include "common/scope.h"
+#include "supervisor/cgroup_limits.h"
 #include "supervisor/supervisor.h"
 
-enum { MEMORY = 1, PIDS = 2, CPU = 4, ALL = 7, PERIOD_US = 100000, SOCKET_SHARE = 8 };
+enum {
+    MEMORY = CONTROLLER_MEMORY,
+    PIDS = CONTROLLER_PIDS,
+    CPU = CONTROLLER_CPU,
+    HUGETLB = CONTROLLER_HUGETLB,
+    NEEDED = MEMORY | PIDS | CPU,
+};
 
 static const struct {
     unsigned bit;
     const char *name;
-} controllers[] = {{MEMORY, "memory"}, {PIDS, "pids"}, {CPU, "cpu"}};
+} controllers[] = {{MEMORY, "memory"}, {PIDS, "pids"}, {CPU, "cpu"}, {HUGETLB, "hugetlb"}};
 
 struct hierarchy {
     bool unified;
@@ -42,17 +49,6 @@ static int file_write(const char *path, const char *text)
     size_t length = strlen(text);
 
     return fd >= 0 && write(fd, text, length) == (ssize_t)length ? 0 : -1;
-}
-
-static int setting_write(const struct hierarchy *at, const char *sandbox, const char *name,
-                         const char *text, struct error *err)
-{
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof(path), "%s/%s/%s", at->path, sandbox, name);
-    if (file_write(path, text) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "write %s to %s", text, path);
-    return 0;
 }
 
 static bool file_read(const char *path, char *text, size_t size)
@@ -192,6 +188,16 @@ static int hand_down(const char *folder, unsigned wanted, struct error *err)
                            "write %s to %s (the supervisor needs a cgroup of its own)", text, path);
 }
 
+/* One that is not needed moves nobody aside. */
+static bool offer(const char *folder, const char *controller)
+{
+    char path[PATH_MAX], text[64];
+
+    snprintf(path, sizeof(path), "%s/cgroup.subtree_control", folder);
+    snprintf(text, sizeof(text), "+%s", controller);
+    return file_write(path, text) == 0;
+}
+
 static int probe_unified(const char *name, unsigned missing, struct error *err)
 {
     char folder[PATH_MAX - 256], path[PATH_MAX], available[512];
@@ -203,16 +209,21 @@ static int probe_unified(const char *name, unsigned missing, struct error *err)
     snprintf(path, sizeof(path), "%s/cgroup.controllers", folder);
     file_read(path, available, sizeof(available));
     for (size_t i = 0; i < COUNT(controllers); i++)
-        if ((missing & controllers[i].bit) && list_has(available, controllers[i].name))
+        if ((missing & NEEDED & controllers[i].bit) && list_has(available, controllers[i].name))
             holds |= controllers[i].bit;
+    bool huge_pages = (missing & HUGETLB) && list_has(available, "hugetlb");
     if (hand_down(folder, holds, err) < 0)
         return -1;
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return error_set_errno(err, ERR_INTERNAL, "mkdir %s", path);
+    /* One limit for all: it need not go further down. */
+    huge_pages = huge_pages && offer(folder, "hugetlb");
+    if (huge_pages && cgroup_limits_forbid_huge_pages(path, true, err) < 0)
+        return -1;
     unified = hierarchy_at(path, true);
     if (unified)
-        unified->holds = holds;
+        unified->holds = holds | (huge_pages ? HUGETLB : 0);
     return hand_down(path, holds, err);
 }
 
@@ -220,7 +231,7 @@ static int probe(const char *state, struct error *err)
 {
     char folder[PATH_MAX - 256], path[PATH_MAX], name[64];
     struct stat status;
-    unsigned missing = ALL;
+    unsigned missing = NEEDED | HUGETLB;
 
     if (stat(state, &status) < 0)
         return error_set_errno(err, ERR_INTERNAL, "%s", state);
@@ -237,6 +248,8 @@ static int probe(const char *state, struct error *err)
         found = hierarchy_at(path, false);
         if (!found)
             continue;
+        if (controllers[i].bit == HUGETLB && cgroup_limits_forbid_huge_pages(path, false, err) < 0)
+            return -1;
         found->holds |= controllers[i].bit;
         missing &= ~controllers[i].bit;
     }
@@ -314,7 +327,7 @@ int cgroup_open(const char *state, bool required, struct error *err)
     for (size_t i = 0; i < hierarchy_count; i++)
         held |= hierarchies[i].holds;
     for (size_t i = 0; i < COUNT(controllers); i++)
-        if (required && !(held & controllers[i].bit))
+        if (required && !(held & controllers[i].bit) && (controllers[i].bit & NEEDED))
             return error_set(
                 err, ERR_INTERNAL,
                 "no cgroup controller '%s'%s%s: CGROUPS_REQUIRED=0 would run without its limit",
@@ -338,6 +351,14 @@ void cgroup_close(const char *state)
     hierarchy_count = 0;
 }
 
+bool cgroup_memory_is_unified(void)
+{
+    for (size_t i = 0; i < hierarchy_count; i++)
+        if (hierarchies[i].holds & MEMORY)
+            return hierarchies[i].unified;
+    return false;
+}
+
 const char *cgroup_describe(void)
 {
     static char text[256];
@@ -355,50 +376,6 @@ const char *cgroup_describe(void)
 }
 
 /* --- one sandbox ----------------------------------------------------------------------------- */
-
-/* v1 does not count the buffers of sockets as memory: they have a limit of their own, where it
- * exists, and none unless it is set. */
-static int limit_sockets(const struct hierarchy *at, const char *sandbox, int64_t memory_bytes,
-                         struct error *err)
-{
-    char path[PATH_MAX], text[64];
-
-    snprintf(text, sizeof(text), "%lld", (long long)memory_bytes / SOCKET_SHARE);
-    snprintf(path, sizeof(path), "%s/%s/memory.kmem.tcp.limit_in_bytes", at->path, sandbox);
-    if (file_write(path, text) < 0 && errno != ENOENT)
-        return error_set_errno(err, ERR_INTERNAL, "write %s", path);
-    return 0;
-}
-
-static int limits_set(const struct hierarchy *at, const char *sandbox, const struct start *limits,
-                      struct error *err)
-{
-    char text[64], path[PATH_MAX];
-
-    if (at->holds & MEMORY) {
-        snprintf(text, sizeof(text), "%lld", (long long)limits->memory_bytes);
-        if (setting_write(at, sandbox, at->unified ? "memory.max" : "memory.limit_in_bytes", text,
-                          err) < 0)
-            return -1;
-        /* No swap beyond it, where the kernel accounts swap. */
-        snprintf(path, sizeof(path), "%s/%s/%s", at->path, sandbox,
-                 at->unified ? "memory.swap.max" : "memory.memsw.limit_in_bytes");
-        if (file_write(path, at->unified ? "0" : text) < 0 && errno != ENOENT)
-            return error_set_errno(err, ERR_INTERNAL, "write %s", path);
-        if (!at->unified && limit_sockets(at, sandbox, limits->memory_bytes, err) < 0)
-            return -1;
-    }
-    if (at->holds & PIDS) {
-        snprintf(text, sizeof(text), "%lld", (long long)limits->pids);
-        if (setting_write(at, sandbox, "pids.max", text, err) < 0)
-            return -1;
-    }
-    if (!(at->holds & CPU))
-        return 0;
-    snprintf(text, sizeof(text), at->unified ? "%lld %d" : "%lld",
-             (long long)limits->cpu_percent * (PERIOD_US / 100), PERIOD_US);
-    return setting_write(at, sandbox, at->unified ? "cpu.max" : "cpu.cfs_quota_us", text, err);
-}
 
 static char spare[64];
 
@@ -435,7 +412,7 @@ void cgroup_remove_spare(void)
     spare[0] = '\0';
 }
 
-int cgroup_make(const char *sandbox, const struct start *limits, struct error *err)
+int cgroup_make(const char *sandbox, const struct limits *limits, struct error *err)
 {
     char path[PATH_MAX];
 
@@ -443,7 +420,8 @@ int cgroup_make(const char *sandbox, const struct start *limits, struct error *e
         snprintf(path, sizeof(path), "%s/%s", hierarchies[i].path, sandbox);
         if (mkdir(path, 0755) < 0 && errno != EEXIST)
             return error_set_errno(err, ERR_INTERNAL, "mkdir %s", path);
-        if (limits_set(&hierarchies[i], sandbox, limits, err) < 0)
+        if (cgroup_limits_write(path, hierarchies[i].holds, hierarchies[i].unified, limits, err) <
+            0)
             return -1;
     }
     return 0;

@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #include "common/error.h"
-#include "common/messages.h"
+#include "supervisor/limits.h"
 
-enum { CGROUP_HIERARCHIES = 4 };
+enum { CGROUP_HIERARCHIES = 5 };
 
 /* How a new process gets into a sandbox's cgroups. */
 struct cgroup_entry {
@@ -34,6 +34,8 @@ bool cgroup_can_use(const char *controller);
 int cgroup_open(const char *state, bool required, struct error *err);
 /* Remove those folders if they are empty. */
 void cgroup_close(const char *state);
+/* Whether memory is bounded by version 2. */
+bool cgroup_memory_is_unified(void);
 /* One line for the log: which controller is where. */
 const char *cgroup_describe(void);
 
@@ -42,7 +44,7 @@ const char *cgroup_describe(void);
 void cgroup_take_spare(char *name, size_t size);
 void cgroup_make_spare(void);
 void cgroup_remove_spare(void);
-int cgroup_make(const char *sandbox, const struct start *limits, struct error *err);
+int cgroup_make(const char *sandbox, const struct limits *limits, struct error *err);
 int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *err);
 /* SIGKILL to every process. Missing cgroups are fine. */
 void cgroup_kill(const char *sandbox);

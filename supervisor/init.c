@@ -80,6 +80,8 @@ static struct exec execs[INIT_EXECS_MAX];
 static struct process *processes; /* of the last scan */
 static size_t process_count, process_room;
 static int control = -1;
+static int niceness; /* of commands */
+static const char *score = "500";
 static int announcements[2];
 static int proc_fd;
 
@@ -223,7 +225,7 @@ static void write_score(void)
     int fd = openat(proc_fd, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
-        if (write(fd, "500", 3) < 0)
+        if (write(fd, score, strlen(score)) < 0)
             dprintf(2, "oom_score_adj: %s\n", strerror(errno));
         close(fd);
     }
@@ -274,7 +276,7 @@ static _Noreturn void run_command(const struct exec *exec, char **texts, const i
     for (int i = 0; i < 3; i++)
         if (dup2(fds[i], i) < 0)
             _exit(126);
-    setpriority(PRIO_PROCESS, 0, 0);
+    setpriority(PRIO_PROCESS, 0, niceness);
     syscall(SYS_close_range, 3, ~0U, 0);
     /* Never through the descriptor of another process; and a directory that lies outside has no
      * path. */
@@ -715,7 +717,8 @@ static bool unsent(void)
     return false;
 }
 
-int main(void)
+/* sandbox-init NICE OOM_SCORE_ADJ: both of commands, not its own. */
+int main(int argc, char **argv)
 {
     struct signalfd_siginfo seen;
     sigset_t all;
@@ -728,6 +731,10 @@ int main(void)
      */
     if (setresgid(0, 0, SAVED_ID) < 0 || setresuid(0, 0, SAVED_ID) < 0)
         return 1;
+    if (argc == 3) {
+        niceness = (int)strtol(argv[1], NULL, 10);
+        score = argv[2];
+    }
     umask(022);
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);

@@ -36,6 +36,7 @@ enum {
     SPARE_MS = 3,         /* out of the way of the start that took the last one */
     REMOVED_AT_ONCE = 64, /* files and folders */
     TEARDOWN_SECONDS = 300,
+    RETRY_AFTER_S = 10,
 };
 
 #define PROCESSES_REMAIN ERR_TIMEOUT
@@ -449,27 +450,44 @@ int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct e
 }
 
 /* Zeroed first: pool.c compares bytes. */
-static struct spawn_request describe(const struct start *body)
+static int describe(const struct start *body, struct spawn_request *request, struct error *err)
 {
-    struct spawn_request request;
+    memset(request, 0, sizeof(*request));
+    request->egress = body->network && strcmp(body->network, "egress") == 0;
+    snprintf(request->image, sizeof(request->image), "%s", body->image);
+    snprintf(request->hostname, sizeof(request->hostname), "%s", body->hostname);
+    return limits_of(body, &request->limits, err);
+}
 
-    memset(&request, 0, sizeof(request));
-    request.memory_bytes = body->memory_bytes;
-    request.pids = body->pids;
-    request.cpu_percent = body->cpu_percent;
-    request.tmp_bytes = body->tmp_bytes;
-    request.egress = body->network && strcmp(body->network, "egress") == 0;
-    snprintf(request.image, sizeof(request.image), "%s", body->image);
-    snprintf(request.hostname, sizeof(request.hostname), "%s", body->hostname);
-    return request;
+/* What was promised counts, as with disks. Spares are not promised to anybody. */
+static int check_memory(struct sandbox *box, const struct spawn_request *wanted, struct error *err)
+{
+    int64_t total = wanted->limits.memory_bytes;
+
+    box->memory_bytes = total;
+    if (!settings.memory_total_mb)
+        return 0;
+    for (struct sandbox *other = sandbox_first(); other; other = other->next)
+        total += other == box || other->slot < 0 || other->spare || other->warm
+                     ? 0
+                     : other->memory_bytes;
+    if (total <= settings.memory_total_mb << 20)
+        return 0;
+    error_set(err, ERR_UNAVAILABLE,
+              "the memory of all sandboxes would be more than the %lld MiB of MEMORY_TOTAL_MB",
+              (long long)settings.memory_total_mb);
+    err->retry_after_s = RETRY_AFTER_S;
+    return -1;
 }
 
 int operation_start(struct request *request, struct error *err)
 {
-    struct spawn_request wanted = describe(request->body);
     struct sandbox *box = request->box;
+    struct spawn_request wanted;
     int begun;
 
+    if (describe(request->body, &wanted, err) < 0 || check_memory(box, &wanted, err) < 0)
+        return -1;
     if (wanted.egress && !settings.egress)
         return error_set(err, ERR_CONFLICT,
                          "sandboxes have no network on this machine: EGRESS is off");

@@ -191,12 +191,12 @@ static int tell_limits(const struct containment *containment, struct error *err)
         const char *path, *format;
         int64_t value;
     } limits[] = {
-        {"memory.max", "%lld\n", containment->memory_bytes},
-        {"pids.max", "%lld\n", containment->pids},
-        {"cpu.max", "%lld 100000\n", containment->cpu_percent * 1000},
-        {"memory/memory.limit_in_bytes", "%lld\n", containment->memory_bytes},
-        {"pids/pids.max", "%lld\n", containment->pids},
-        {"cpu/cpu.cfs_quota_us", "%lld\n", containment->cpu_percent * 1000},
+        {"memory.max", "%lld\n", containment->limits->memory_bytes},
+        {"pids.max", "%lld\n", containment->limits->pids},
+        {"cpu.max", "%lld 100000\n", containment->limits->cpu_percent * 1000},
+        {"memory/memory.limit_in_bytes", "%lld\n", containment->limits->memory_bytes},
+        {"pids/pids.max", "%lld\n", containment->limits->pids},
+        {"cpu/cpu.cfs_quota_us", "%lld\n", containment->limits->cpu_percent * 1000},
         {"cpu/cpu.cfs_period_us", "%lld\n", 100000},
     };
     static const char *const folders[] = {"fs", "fs/cgroup", "fs/cgroup/memory", "fs/cgroup/pids",
@@ -290,7 +290,7 @@ int mounts_make(struct containment *containment, struct error *err)
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return error_set_errno(err, ERR_INTERNAL, "private mounts");
     snprintf(terminals, sizeof(terminals), "%d", TERMINALS_MAX);
-    snprintf(size, sizeof(size), "%lld", (long long)containment->tmp_bytes);
+    snprintf(size, sizeof(size), "%lld", (long long)containment->limits->tmp_bytes);
     snprintf(inodes, sizeof(inodes), "%lld", (long long)containment->tmp_inodes);
     /* /proc must be made while a whole one is visible (mount_namespaces(7)): now. It is written to
      * through this descriptor, before any file of an image is in reach. */

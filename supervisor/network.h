@@ -12,8 +12,8 @@
  * so is missing (CAP_NET_ADMIN): then the sandbox makes its own. */
 int network_prepare(struct error *err);
 
-/* Whether every sandbox could ping in a namespace that was made ahead: the kernel takes groups up to
- * 2^31 - 1 from outside (icmp(7), ping_group_range), and ID_BASE may be higher. */
+/* Whether every sandbox could ping in a namespace that was made ahead: the kernel takes groups up
+ * to 2^31 - 1 from outside (icmp(7), ping_group_range), and ID_BASE may be higher. */
 bool network_pings_ahead(void);
 
 #endif

@@ -282,11 +282,12 @@ int sandbox_save_in(int own, const struct sandbox *box, struct error *err)
     int length = snprintf(
         text, sizeof(text),
         "state %s\nslot %lld\nboot %s\npid %d\ninode %llu\nstart %llu\nsystem %s\nimage %llu\n"
-        "cgroup %s\ndisk %s %lld %lld\n",
+        "cgroup %s\ndisk %s %lld %lld\nmemory %lld\n",
         state_name(box->state), (long long)box->slot, box->boot[0] ? box->boot : "-", box->pid,
         (unsigned long long)box->pid_inode, (unsigned long long)box->pid_start, system_boot(),
         (unsigned long long)box->image, box->cgroup[0] ? box->cgroup : "-",
-        storage_name(box->disk.kind), (long long)box->disk.bytes, (long long)box->disk.inodes);
+        storage_name(box->disk.kind), (long long)box->disk.bytes, (long long)box->disk.inodes,
+        (long long)box->memory_bytes);
     auto_close int fd =
         openat(own, "state.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
@@ -307,7 +308,7 @@ int sandbox_save(const struct sandbox *box, struct error *err)
 static bool read_state(struct sandbox *box, char system[64])
 {
     char path[SANDBOX_ID_LENGTH + 8], text[512], state[16], boot[BOOT_LENGTH + 1], kind[16];
-    long long slot, bytes, inodes;
+    long long slot, bytes, inodes, memory = 0;
     unsigned long long inode, start, image;
 
     snprintf(path, sizeof(path), "%s/state", box->id);
@@ -318,15 +319,16 @@ static bool read_state(struct sandbox *box, char system[64])
     text[length] = '\0';
     if (sscanf(text,
                "state %15s slot %lld boot %36s pid %d inode %llu start %llu system %63s image %llu "
-               "cgroup %36s disk %15s %lld %lld",
+               "cgroup %36s disk %15s %lld %lld memory %lld",
                state, &slot, boot, &box->pid, &inode, &start, system, &image, box->cgroup, kind,
-               &bytes, &inodes) != 12)
+               &bytes, &inodes, &memory) < 12) /* the last is not in those of earlier versions */
         return false;
     box->disk = (struct disk){storage_kind_of(kind), bytes, inodes};
     for (size_t i = 0; i < COUNT(names); i++)
         if (strcmp(names[i].name, state) == 0)
             box->state = names[i].state;
     box->slot = slot;
+    box->memory_bytes = memory;
     box->pid_inode = inode;
     box->pid_start = start;
     box->image = image;

@@ -38,6 +38,7 @@ struct sandbox {
     int64_t attach_after_ms;   /* when to try again (loop_now) */
     int64_t used_ms;           /* when somebody last looked at it */
     int64_t slot;              /* its range of ids; -1 when not running */
+    int64_t memory_bytes;      /* that it may have, since its start was asked for */
     char cgroup[SANDBOX_ID_LENGTH +
                 1]; /* of the boot: a name that was free before its own was known */
     char boot[BOOT_LENGTH + 1];

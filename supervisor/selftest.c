@@ -248,15 +248,15 @@ int selftest_run(struct error *err)
         .hostname = NAME,
         .self_test = true,
         .slot = sandbox_free_slot(),
-        .memory_bytes = 64 << 20,
-        .pids = 16,
-        .cpu_percent = 100,
-        .tmp_bytes = 1 << 20,
     };
+    const struct start start = {
+        .memory_bytes = 64 << 20, .pids = 16, .cpu_percent = 100, .tmp_bytes = 1 << 20};
     auto_close int pidfd = -1;
     struct error ignored;
     int result = -1, reports = -1;
 
+    if (limits_of(&start, &request.limits, err) < 0)
+        return -1;
     if (request.slot < 0)
         return 0; /* all are in use by sandboxes of an earlier supervisor, which has tried it */
     if (make_folder(err) == 0 && (reports = spawn_begin(&request, -1, err)) >= 0)

@@ -75,8 +75,12 @@ static void reset_signals(void)
 
 static int become_init(struct containment *containment, bool self_test, struct error *err)
 {
-    char *const arguments[] = {(char[]){"sandbox-init"}, NULL}, *const environment[] = {NULL};
+    char nice[8], score[8];
+    char *const arguments[] = {(char[]){"sandbox-init"}, nice, score, NULL}, *const environment[] =
+                                                                                 {NULL};
 
+    snprintf(nice, sizeof(nice), "%d", (int)containment->limits->nice);
+    snprintf(score, sizeof(score), "%d", (int)containment->limits->oom_score);
     reset_signals();
     if (steps_run(containment, err) < 0)
         return -1;
@@ -144,13 +148,14 @@ static pid_t clone_owned(struct clone_args *args, uid_t owner, struct error *err
  * anyway, and init must not have more than any of them, so that it goes last (proc(5)). */
 static int write_score(pid_t pid, struct error *err)
 {
-    char path[64];
+    char path[64], text[8];
+    int length = snprintf(text, sizeof(text), "%d", LIMITS_INIT_SCORE);
 
     if (!capabilities_have(CAP_SYS_RESOURCE))
         return 0;
     snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
     auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, "300", 3) != 3)
+    if (fd < 0 || write(fd, text, (size_t)length) != length)
         return error_set_errno(err, ERR_INTERNAL, "oom_score_adj");
     return 0;
 }
@@ -245,15 +250,9 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
 {
     auto_close int folder =
         openat(sandboxes_folder, request->sandbox, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct start limits = {.memory_bytes = request->memory_bytes,
-                           .pids = request->pids,
-                           .cpu_percent = request->cpu_percent};
     auto_cgroup_entry struct cgroup_entry entry = {.unified = -1};
     struct containment containment = {.hostname = request->hostname,
-                                      .memory_bytes = request->memory_bytes,
-                                      .pids = request->pids,
-                                      .cpu_percent = request->cpu_percent,
-                                      .tmp_bytes = request->tmp_bytes,
+                                      .limits = &request->limits,
                                       .tmp_inodes = settings.tmp_inodes,
                                       .cgroups = &entry,
                                       .program = program};
@@ -268,7 +267,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                    request->self_test ? "image" : request->image, &image, err) < 0)
         return -1;
     report.image = image.inode;
-    if (cgroup_make(request->cgroup, &limits, err) < 0 ||
+    if (cgroup_make(request->cgroup, &request->limits, err) < 0 ||
         cgroup_enter(request->cgroup, &entry, err) < 0)
         return -1;
     auto_close int listener = make_listener(folder, err);

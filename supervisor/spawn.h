@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "common/error.h"
+#include "supervisor/limits.h"
 #include "supervisor/loop.h"
 #include "supervisor/supervisor.h"
 
@@ -32,7 +33,7 @@ struct spawn_request {
     char hostname[64];
     bool self_test; /* not init, but selftest.c; the image is in the sandbox's folder */
     int64_t slot;
-    int64_t memory_bytes, pids, cpu_percent, tmp_bytes;
+    struct limits limits;
     bool egress; /* a network that leads out, from network_pool.c */
 };
 

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "supervisor/cgroup.h"
+#include "supervisor/limits.h"
 
 /* Mounts that the process is given: root, workspace, /dev. */
 enum { GRANTS = 3 };
@@ -13,8 +14,7 @@ enum { GRANTS = 3 };
 /* All that the process has of the outside while it walks through the steps. */
 struct containment {
     const char *hostname;
-    int64_t memory_bytes, pids, cpu_percent; /* told to who asks inside; enforced by the cgroups */
-    int64_t tmp_bytes;
+    const struct limits *limits; /* some are told to who asks inside; the cgroups enforce them */
     int64_t tmp_inodes;
     const struct cgroup_entry *cgroups;
     /* Descriptors; mounts are detached until a step attaches them. */

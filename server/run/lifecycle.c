@@ -159,6 +159,12 @@ static int start_sandbox(const struct boot *boot, struct error *err)
         .cpu_percent = settings.sandbox_cpu_percent,
         .tmp_bytes = settings.sandbox_tmp_mb << 20,
         .network = settings.sandbox_network,
+        .swap_bytes = settings.sandbox_swap_mb << 20,
+        .cpu_weight = settings.sandbox_cpu_weight,
+        .open_files = settings.sandbox_open_files,
+        .nice = settings.sandbox_nice,
+        .oom_score = settings.sandbox_oom_score,
+        .oom_group = settings.sandbox_oom_group,
     };
 
     /* Whatever an agent has asked for: what can't be a name is the name of nothing. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int init_main(void);
+int init_main(int argc, char **argv);
 static pid_t fake_fork(void);
 static int fake_kill(pid_t pid, int number);
 

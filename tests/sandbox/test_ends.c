@@ -116,7 +116,8 @@ START_TEST(what_is_left_in_the_background_writes_on)
               ">&2; echo $? >>ended) & echo answered",
               "answered\n");
     ck_assert_int_lt(fixture_now_ms() - before, 300);
-    ck_prints(shared, "while ! [ \"$(wc -l <ended 2>/dev/null)\" = 2 ]; do sleep 0.05; done; cat ended",
+    ck_prints(shared,
+              "while ! [ \"$(wc -l <ended 2>/dev/null)\" = 2 ]; do sleep 0.05; done; cat ended",
               "0\n0\n");
     ck_soon(count_zombies() == 0, GRACE_MS);
 }
@@ -131,7 +132,8 @@ static const struct {
 } hogs[] = {
     {"exec dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null", 137, 9, true},
     {"dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null; exit $?", 137, 0, true},
-    {"sh -c 'setsid dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null'; exit $?", 137, 0, true},
+    {"sh -c 'setsid dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null'; exit $?", 137, 0,
+     true},
     {"dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null; exit 0", 0, 0, false},
     {"kill -9 $$", 137, 9, false},
     {"dd if=/dev/zero of=/dev/null bs=8M count=1 2>/dev/null", 0, 0, false},
@@ -148,13 +150,12 @@ START_TEST(a_lack_of_memory_is_told_from_a_kill)
     for (size_t i = 0; i < COUNT(hogs); i++) {
         auto_outcome struct outcome outcome = fixture_run(id, hogs[i].command, 20000);
 
-        ck_assert_msg(outcome.result.exit_code == hogs[i].exit_code &&
-                          outcome.result.signal == hogs[i].signal &&
-                          outcome.result.oom_killed == hogs[i].oom_killed &&
-                          !outcome.result.timed_out,
-                      "%s: exit code %ld, signal %ld, oom_killed %d", hogs[i].command,
-                      (long)outcome.result.exit_code, (long)outcome.result.signal,
-                      outcome.result.oom_killed);
+        ck_assert_msg(
+            outcome.result.exit_code == hogs[i].exit_code &&
+                outcome.result.signal == hogs[i].signal &&
+                outcome.result.oom_killed == hogs[i].oom_killed && !outcome.result.timed_out,
+            "%s: exit code %ld, signal %ld, oom_killed %d", hogs[i].command,
+            (long)outcome.result.exit_code, (long)outcome.result.signal, outcome.result.oom_killed);
     }
     ck_prints(id, "echo usable", "usable\n");
     ck_soon(count_zombies() == 0, GRACE_MS);
@@ -258,8 +259,7 @@ int main(void)
 
     tcase_set_timeout(tests, 60);
     tcase_add_unchecked_fixture(tests, open_shared, close_shared);
-    tcase_add_loop_test(tests, a_timeout_ends_whatever_the_command_has_begun, 0,
-                        (int)COUNT(trees));
+    tcase_add_loop_test(tests, a_timeout_ends_whatever_the_command_has_begun, 0, (int)COUNT(trees));
     tcase_add_test(tests, a_caller_that_is_killed_takes_its_command_along);
     tcase_add_test(tests, what_is_left_in_the_background_writes_on);
     tcase_add_test(tests, a_lack_of_memory_is_told_from_a_kill);

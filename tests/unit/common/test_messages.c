@@ -107,15 +107,21 @@ static const struct {
     struct start value;
     bool taken;
 } starts[] = {
-    {START(.pids = 64), true},          {START(.image = "a.b_c-1"), true},
-    {START(.image = ""), false},        {START(.image = ".."), false},
-    {START(.image = "../etc"), false},  {START(.image = "a/b"), false},
-    {START(.image = "-rf"), false},     {START(.hostname = "a-1"), true},
-    {START(.hostname = "-a"), false},   {START(.hostname = "a b"), false},
-    {START(.hostname = "a\nb"), false}, {START(.memory_bytes = 0), false},
-    {START(.memory_bytes = -1), false}, {START(.memory_bytes = INT64_MAX), false},
-    {START(.pids = 0), false},          {START(.pids = 1000000), false},
-    {START(.cpu_percent = 0), false},   {START(.tmp_bytes = INT64_MAX), false},
+    {START(.pids = 64), true},           {START(.image = "a.b_c-1"), true},
+    {START(.image = ""), false},         {START(.image = ".."), false},
+    {START(.image = "../etc"), false},   {START(.image = "a/b"), false},
+    {START(.image = "-rf"), false},      {START(.hostname = "a-1"), true},
+    {START(.hostname = "-a"), false},    {START(.hostname = "a b"), false},
+    {START(.hostname = "a\nb"), false},  {START(.memory_bytes = 0), false},
+    {START(.memory_bytes = -1), false},  {START(.memory_bytes = INT64_MAX), false},
+    {START(.pids = 0), false},           {START(.pids = 1000000), false},
+    {START(.cpu_percent = 0), false},    {START(.tmp_bytes = INT64_MAX), false},
+    {START(.swap_bytes = -1), false},    {START(.swap_bytes = 1 << 30), true},
+    {START(.cpu_weight = 10001), false}, {START(.cpu_weight = 1), true},
+    {START(.open_files = -1), false},    {START(.open_files = 2 << 20), false},
+    {START(.nice = -1), false},          {START(.nice = 20), false},
+    {START(.oom_score = 1001), false},   {START(.oom_score = -1), false},
+    {START(.oom_group = true), true},
 };
 #pragma GCC diagnostic pop
 
