@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/scope.h"
+#include "run/capacity.h"
 #include "run/events.h"
 #include "run/guard.h"
 #include "run/manifest.h"
@@ -167,13 +168,16 @@ static int start_sandbox(const struct boot *boot, struct error *err)
         .oom_group = settings.sandbox_oom_group,
     };
 
+    const struct create create = {.sandbox = boot->session_id,
+                                  .disk_bytes = settings.sandbox_disk_mb << 20};
+
     /* Whatever an agent has asked for: what can't be a name is the name of nothing. */
     if (!field_matches(IMAGE_NAME_PATTERN, start.image))
         return error_set(err, ERR_NOT_FOUND, "there is no image '%s'", start.image);
     snprintf(hostname, sizeof(hostname), "session-%.8s", boot->session_id);
     /* Only the first boot makes the folders: a workspace that is gone later is not silently
      * replaced by an empty one. */
-    if (!boot->plan.prepared && sandbox_create(boot->link, boot->session_id, err) < 0 &&
+    if (!boot->plan.prepared && sandbox_create_sized(boot->link, &create, err) < 0 &&
         err->kind != ERR_CONFLICT)
         return -1;
     if (sandbox_start(boot->link, &start, err) == 0)
@@ -358,7 +362,8 @@ static int begin_start(struct pool *pool, const char *session_id, int64_t *gener
     *booting = is(row.status, "provisioning");
     if (*booting || is(row.status, "running"))
         return 0;
-    if (query_rows(db, QUERY_lifecycle_starting, PARAMS(session_id), &started, err) < 0)
+    if (capacity_claim(db, NULL, session_id, err) < 0 ||
+        query_rows(db, QUERY_lifecycle_starting, PARAMS(session_id), &started, err) < 0)
         return -1;
     *generation = strtoll(rows_text(started, 0, 0), NULL, 10);
     if (jobs_add(db, "boot", session_id, NULL,

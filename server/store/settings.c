@@ -189,6 +189,8 @@ void server_settings_check(struct refusals *refusals)
     if (strcmp(settings.sandbox_network, "none") != 0 &&
         strcmp(settings.sandbox_network, "egress") != 0)
         refusal_add(refusals, "SANDBOX_NETWORK is neither none nor egress");
+    if (settings.project_disk_mb && !settings.sandbox_disk_mb)
+        refusal_add(refusals, "PROJECT_DISK_MB needs SANDBOX_DISK_MB, by which it counts");
     check_database_url(refusals);
     check_secrets(refusals);
     check_host(refusals);

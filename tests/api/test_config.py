@@ -46,6 +46,7 @@ SERVER_BAD = {
     "a secret of 31 bytes": ({"OPERATOR_TOKEN": GOOD[:31]}, ["OPERATOR_TOKEN"]),
     "a known key": ({"METRICS_API_KEY": "Change-Me-" + GOOD}, ["METRICS_API_KEY"]),
     "one key for two": ({"METRICS_API_KEY": GOOD}, ["METRICS_API_KEY"]),
+    "disks of no size": ({"PROJECT_DISK_MB": "100"}, ["PROJECT_DISK_MB"]),
     "debug on every address": ({"ENV": "dev", "HOST": "0.0.0.0"}, ["ENV"]),
     "debug on every address of IPv6": ({"ENV": "test", "HOST": "::"}, ["ENV"]),
     "debug on another address": ({"ENV": "development", "HOST": "192.0.2.1"}, ["ENV"]),

@@ -1,4 +1,5 @@
-/* Every limit that a start asks for holds inside, and what all may have together is not exceeded. */
+/* Every limit that a start asks for holds inside, and what all may have together is not exceeded.
+ */
 #include <sys/resource.h>
 
 #include "tests/sandbox/fixture.h"
@@ -69,8 +70,7 @@ START_TEST(what_is_asked_for_holds)
     start.nice = 7;
     start.oom_score = 800;
     ck_done(try_start(&start));
-    ck_prints(id, "ulimit -Sn; ulimit -Hn; nice; cat /proc/self/oom_score_adj",
-              "99\n99\n7\n800\n");
+    ck_prints(id, "ulimit -Sn; ulimit -Hn; nice; cat /proc/self/oom_score_adj", "99\n99\n7\n800\n");
     ck_prints(id, "nice -n -1 nice 2>/dev/null; ulimit -Hn 100 2>/dev/null || echo refused",
               "7\nrefused\n");
     ck_assert(cgroup_file_is(id, "cpu.shares", "512", "cpu.weight", "50"));
@@ -149,12 +149,13 @@ START_TEST(temporary_files_are_bounded_in_size_and_number)
         char command[512];
         const char *folder = i ? "/dev/shm" : "/tmp";
 
-        snprintf(command, sizeof(command),
-                 "cd %s; dd if=/dev/zero of=fill bs=1M count=64 2>/dev/null; test $(stat -c %%s "
-                 "fill) -le 33554432 && echo size; rm fill; i=0; while [ $i -lt 1100 ] && true >f$i; do "
-                 "i=$((i+1)); done 2>/dev/null; test $i -lt 1024 && test $i -gt 900 && echo number; "
-                 "rm -f f*; echo x >again && echo room",
-                 folder);
+        snprintf(
+            command, sizeof(command),
+            "cd %s; dd if=/dev/zero of=fill bs=1M count=64 2>/dev/null; test $(stat -c %%s "
+            "fill) -le 33554432 && echo size; rm fill; i=0; while [ $i -lt 1100 ] && true >f$i; do "
+            "i=$((i+1)); done 2>/dev/null; test $i -lt 1024 && test $i -gt 900 && echo number; "
+            "rm -f f*; echo x >again && echo room",
+            folder);
         ck_prints(id, command, "size\nnumber\nroom\n");
     }
     fixture_destroy(id);
@@ -268,17 +269,18 @@ START_TEST(version_2_alone_places_and_kills)
                                        fixture_root, id, parent, fixture_root, id),
                          0);
         if (huge)
-            ck_assert_int_eq(fixture_shell("cd %s%s/agent-sandbox-*; grep -qw hugetlb "
-                                           "../cgroup.subtree_control && for f in hugetlb.*.max; do "
-                                           "grep -qx 0 $f || exit 1; done",
-                                           mount, parent),
-                             0);
-        auto_outcome struct outcome outcome = fixture_run(id, "setsid sleep 9753.1 & sleep 9753.1",
-                                                          300);
+            ck_assert_int_eq(
+                fixture_shell("cd %s%s/agent-sandbox-*; grep -qw hugetlb "
+                              "../cgroup.subtree_control && for f in hugetlb.*.max; do "
+                              "grep -qx 0 $f || exit 1; done",
+                              mount, parent),
+                0);
+        auto_outcome struct outcome outcome =
+            fixture_run(id, "setsid sleep 9753.1 & sleep 9753.1", 300);
         ck_assert(outcome.result.timed_out);
         ck_soon(fixture_count_processes("9753.1") == 0, 2000);
-        outcome_done(&(struct outcome[]){fixture_run(
-            id, "for i in 1 2 3; do setsid sleep 9753.2 & done; true", 5000)}[0]);
+        outcome_done(&(struct outcome[]){
+            fixture_run(id, "for i in 1 2 3; do setsid sleep 9753.2 & done; true", 5000)}[0]);
         ck_soon(fixture_count_processes("9753.2") == 3, 2000);
         ck_done(sandbox_stop(fixture_connect(), id, &fixture_error));
         ck_assert_int_eq(fixture_count_processes("9753.2"), 0);

@@ -3,6 +3,7 @@
 #include "api/control/sessions.h"
 #include "api/handlers.h"
 #include "common/token.h"
+#include "run/capacity.h"
 #include "run/turns.h"
 
 #include <stdlib.h>
@@ -71,6 +72,8 @@ static int wake(struct request *req, const char *id, struct error *err)
         return -1;
     if (!rows_count(woken))
         return 0;
+    if (capacity_claim(req->db, NULL, id, err) < 0)
+        return -1;
     return session_boot(req, id, strtoll(rows_text(woken, 0, 0), NULL, 10), err) < 0 ? -1 : 1;
 }
 

@@ -7,6 +7,7 @@
 #include "api/control/definition.h"
 #include "api/handlers.h"
 #include "common/json.h"
+#include "run/capacity.h"
 #include "run/events.h"
 #include "run/lifecycle.h"
 #include "run/turns.h"
@@ -288,6 +289,7 @@ int sessions_create(struct request *req, struct response *res, struct error *err
     char run_id[UUID_SIZE];
 
     if (check_create(req, body, &agent, err) < 0 ||
+        capacity_claim(req->db, req->project, NULL, err) < 0 ||
         query_row(req->db, QUERY_sessions_insert, PARAMS(req->project, agent.id, req->body_json),
                   req->arena, &made, err) < 0 ||
         log_created(req, made.id, &agent, body, err) < 0)
