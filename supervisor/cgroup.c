@@ -474,6 +474,33 @@ static void kill_listed(const char *path)
     }
 }
 
+/* Limits that hold up an end: a process that is to die, but waits inside the kernel for memory or
+ * its turn, would look for the one for minutes, and for the other as long as its quota is small. */
+static const struct {
+    bool unified;
+    unsigned holds;
+    const char *file, *lifted;
+} holdups[] = {
+    {false, MEMORY, "memory.memsw.limit_in_bytes", "-1"}, /* never below the next */
+    {false, MEMORY, "memory.limit_in_bytes", "-1"},
+    {false, CPU, "cpu.cfs_quota_us", "-1"},
+    {true, MEMORY, "memory.max", "max"},
+    {true, CPU, "cpu.max", "max"},
+};
+
+/* Safe: none of the processes returns to its program, and the limit of their number stays. */
+static void limits_lift(const struct hierarchy *at, const char *sandbox)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < COUNT(holdups); i++) {
+        if (holdups[i].unified != at->unified || !(holdups[i].holds & at->holds))
+            continue;
+        snprintf(path, sizeof(path), "%s/%s/%s", at->path, sandbox, holdups[i].file);
+        file_write(path, holdups[i].lifted); /* what is missing holds up nothing */
+    }
+}
+
 void cgroup_kill(const char *sandbox)
 {
     char path[PATH_MAX];
@@ -485,6 +512,8 @@ void cgroup_kill(const char *sandbox)
         snprintf(path, sizeof(path), "%s/%s/cgroup.procs", hierarchies[i].path, sandbox);
         kill_listed(path);
     }
+    for (size_t i = 0; i < hierarchy_count; i++)
+        limits_lift(&hierarchies[i], sandbox);
 }
 
 bool cgroup_remove(const char *sandbox)

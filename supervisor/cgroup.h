@@ -46,7 +46,8 @@ void cgroup_make_spare(void);
 void cgroup_remove_spare(void);
 int cgroup_make(const char *sandbox, const struct limits *limits, struct error *err);
 int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *err);
-/* SIGKILL to every process. Missing cgroups are fine. */
+/* SIGKILL to every process, and no limit any more that could keep them from dying. Missing cgroups
+ * are fine. */
 void cgroup_kill(const char *sandbox);
 /* True when they are gone. */
 bool cgroup_remove(const char *sandbox);

@@ -33,6 +33,7 @@
 #include "supervisor/network_pool.h"
 #include "supervisor/pool.h"
 #include "supervisor/ports.h"
+#include "supervisor/pressure.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"
 #include "supervisor/spawn.h"
@@ -248,6 +249,7 @@ static int start(struct error *err)
     if (selftest_run(err) < 0 || storage_spares_open(err) < 0)
         return -1;
     create_open();
+    pressure_watch();
     return listen_to_peers(err);
 }
 

@@ -34,6 +34,8 @@ extern const struct battery battery_proc, battery_processes, battery_fs, battery
     battery_sys, battery_calls, battery_net, battery_sockets, battery_tty, battery_limit,
     battery_abi, battery_unix, battery_compat, battery_compat_io;
 
+int bomb_main(const char *name);
+
 /* BROKEN, with the reason told. */
 __attribute__((format(printf, 1, 2))) int broken(const char *format, ...);
 /* The result of a call that must fail (with one of these errors, if any is named), or must not. */
