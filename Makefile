@@ -179,7 +179,7 @@ $(O)/tests/unit/ctl/%: $(O)/tests/unit/ctl/%.o $(filter-out %sandboxctl.o,$(CTL:
 # Each starts a supervisor of its own and runs the probe inside; status 77: it can't run here, and says why.
 $(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/server/run/sandbox.o $(COMMON_A) \
                       | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe $(O)/tests/sandbox/battery \
-                      $(O)/tests/sandbox/weaken.so
+                      $(O)/tests/sandbox/weaken.so $(O)/tests/sandbox/rogue_init
 	$(LINK) $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS)
 # Static, for any image. The kernel's headers come after musl's own.
 MUSL = musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -I. -idirafter /usr/include \
@@ -190,6 +190,9 @@ $(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe: $(O)/%: %.c
 $(O)/tests/sandbox/battery: $(wildcard tests/sandbox/battery/*.[ch] tests/sandbox/battery/*.def)
 	@mkdir -p $(@D)
 	$(call say,link)$(MUSL) -o $@ $(filter %.c,$^)
+$(O)/tests/sandbox/rogue_init: tests/sandbox/rogue_init.c supervisor/init.c common/clock.h $(wildcard supervisor/*.h)
+	@mkdir -p $(@D)
+	$(call say,link)$(MUSL) -o $@ $<
 # Preloaded into a supervisor, which must notice.
 $(O)/tests/sandbox/weaken.so: tests/sandbox/weaken.c
 	@mkdir -p $(@D)

@@ -662,8 +662,9 @@ static void handle(size_t length, int *fds, size_t fd_count)
 /* False when the connection ended. */
 static bool hear_control(void)
 {
+    enum { ROOM = 4 }; /* even: the space for an odd number holds one more (cmsg(3), alignment) */
     union {
-        char space[CMSG_SPACE(3 * sizeof(int))];
+        char space[CMSG_SPACE(ROOM * sizeof(int))];
         struct cmsghdr align;
     } ancillary;
     struct iovec vector = {.iov_base = packet.bytes, .iov_len = sizeof(packet)};
@@ -672,7 +673,7 @@ static bool hear_control(void)
                              .msg_control = &ancillary,
                              .msg_controllen = sizeof(ancillary)};
     ssize_t length = recvmsg(control, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    int fds[3] = {-1, -1, -1};
+    int fds[ROOM];
     size_t count = 0;
 
     if (length < 0)

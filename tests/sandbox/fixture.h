@@ -101,7 +101,9 @@ static inline bool fixture_start_supervisor(void)
         setenv("SUPERVISOR_STATE", value, 1);
         snprintf(value, sizeof(value), "%s/images", fixture_root);
         setenv("IMAGES_DIR", value, 1);
-        snprintf(value, sizeof(value), "%.4000s/sandbox-init", fixture_build);
+        const char *init = getenv("SANDBOX_TEST_INIT"); /* another program of the build */
+        snprintf(value, sizeof(value), "%.4000s/%.60s", fixture_build,
+                 init ? init : "sandbox-init");
         setenv("INIT_PATH", value, 1);
         setenv("STOP_ON_EXIT", "1", 0);
         setenv("WARM_POOL", "0", 0);      /* what is counted is the test's own */
