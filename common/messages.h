@@ -124,9 +124,10 @@ struct sandbox_entry {
  * openat2(2) beneath it, without magic links. Refused: absolute, "..", empty, components over 255
  * bytes (ERR_BAD_REQUEST). Missing: ERR_NOT_FOUND. */
 
-/* The entries of a directory, not recursive and in no order, or the one entry of anything else
- * (symbolic links are not followed at the end), as a stream of wire bodies of file_entry, each
- * behind a 32-bit length, into the pipe. */
+/* The entries of a directory, not recursive, in the order of their names' bytes, or the one entry
+ * of anything else (symbolic links are not followed at the end), as a stream of wire bodies of
+ * file_entry, each behind a 32-bit length, into the pipe. More names than a list takes:
+ * ERR_TOO_LARGE. */
 struct file_list {
     const char *sandbox;
     const char *path;

@@ -20,7 +20,7 @@ enum { RACES_MAX = 64, NAME_LENGTH_MAX = 255, LITTLE_DEPTH = 8 };
 /* --- paths ----------------------------------------------------------------------------------- */
 
 /* Without "." and doubled slashes; "." for the workspace itself. */
-static int normalise(const char *path, char out[PATH_MAX], struct error *err)
+int files_normalise(const char *path, char out[PATH_MAX], struct error *err)
 {
     size_t used = 0;
 
@@ -64,7 +64,7 @@ static void split(char *path, const char **parent, const char **name)
     *name = slash ? slash + 1 : path;
 }
 
-static int file_error(struct error *err, const char *path)
+int files_error(struct error *err, const char *path)
 {
     switch (errno) {
     case ENOENT:
@@ -95,7 +95,7 @@ static int file_error(struct error *err, const char *path)
 
 /* As openat(2), within `folder`. The kernel answers EAGAIN when a rename crossed its way up a "..":
  * then again. */
-static int open_beneath(int folder, const char *path, uint64_t flags, mode_t mode)
+int files_open_beneath(int folder, const char *path, uint64_t flags, mode_t mode)
 {
     struct open_how how = {
         .flags = flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NOCTTY),
@@ -112,11 +112,9 @@ static int open_beneath(int folder, const char *path, uint64_t flags, mode_t mod
     return fd;
 }
 
-enum { FOLDER = O_RDONLY | O_DIRECTORY | O_NONBLOCK };
-
 static int make_and_open(int workspace, const char *path, struct error *err)
 {
-    auto_close int at = open_beneath(workspace, path, FOLDER, 0);
+    auto_close int at = files_open_beneath(workspace, path, FILES_FOLDER, 0);
     char part[PATH_MAX];
 
     if (at >= 0)
@@ -124,10 +122,10 @@ static int make_and_open(int workspace, const char *path, struct error *err)
     if (errno != ENOENT)
         return errno == ENOTDIR
                    ? error_set(err, ERR_BAD_REQUEST, "a part of the path is not a directory")
-                   : file_error(err, path);
-    at = open_beneath(workspace, ".", FOLDER, 0);
+                   : files_error(err, path);
+    at = files_open_beneath(workspace, ".", FILES_FOLDER, 0);
     if (at < 0)
-        return file_error(err, path);
+        return files_error(err, path);
     snprintf(part, sizeof(part), "%s", path);
     for (char *name = part, *end; name; name = end) {
         int next;
@@ -136,15 +134,15 @@ static int make_and_open(int workspace, const char *path, struct error *err)
         if (end)
             *end = '\0';
         if (mkdirat(at, name, 0755) < 0 && errno != EEXIST)
-            return file_error(err, path);
-        next = open_beneath(at, name, FOLDER, 0);
+            return files_error(err, path);
+        next = files_open_beneath(at, name, FILES_FOLDER, 0);
         /* A link that leads up, beyond its folder: from the top, where it may still be within. */
         if (next < 0 && errno == EXDEV)
-            next = open_beneath(workspace, part, FOLDER, 0);
+            next = files_open_beneath(workspace, part, FILES_FOLDER, 0);
         if (next < 0)
             return errno == ENOTDIR
                        ? error_set(err, ERR_BAD_REQUEST, "a part of the path is not a directory")
-                       : file_error(err, path);
+                       : files_error(err, path);
         close(at);
         at = next;
         if (end)
@@ -172,52 +170,21 @@ int files_open(int workspace, const char *path, struct stat *status, struct erro
 {
     char normal[PATH_MAX];
 
-    if (normalise(path, normal, err) < 0)
+    if (files_normalise(path, normal, err) < 0)
         return -1;
     /* Without waiting: not for a writer of a FIFO, not for the holder of a lease. */
-    auto_close int fd = open_beneath(workspace, normal, O_RDONLY | O_NONBLOCK, 0);
+    auto_close int fd = files_open_beneath(workspace, normal, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0 || fstat(fd, status) < 0)
-        return file_error(err, path);
+        return files_error(err, path);
     if (S_ISDIR(status->st_mode)) {
         errno = EISDIR;
-        return file_error(err, path);
+        return files_error(err, path);
     }
     if (!S_ISREG(status->st_mode)) {
         errno = ENXIO;
-        return file_error(err, path);
+        return files_error(err, path);
     }
     return take_fd(&fd);
-}
-
-int files_each(int workspace, const char *path,
-               int (*call)(const char *, const struct stat *, void *, struct error *), void *data,
-               struct error *err)
-{
-    char normal[PATH_MAX];
-    struct dirent *entry;
-    struct stat status;
-    int result = 0;
-
-    if (normalise(path, normal, err) < 0)
-        return -1;
-    auto_close int place = open_beneath(workspace, normal, O_PATH | O_NOFOLLOW, 0);
-    if (place < 0 || fstat(place, &status) < 0)
-        return file_error(err, path);
-    if (!S_ISDIR(status.st_mode))
-        return call(".", &status, data, err);
-    int fd = open_beneath(place, ".", FOLDER, 0);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    if (!directory)
-        return file_error(err, path);
-    while (result == 0 && (entry = readdir(directory))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        /* Gone meanwhile: not there. */
-        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0)
-            result = call(entry->d_name, &status, data, err);
-    }
-    closedir(directory);
-    return result;
 }
 
 /* --- writing --------------------------------------------------------------------------------- */
@@ -254,7 +221,7 @@ static int open_unnamed(int workspace, const char *parent, mode_t mode, int *fol
         }
         if (fstat(at, &status) == 0 && status.st_nlink > 0) {
             errno = reason;
-            return file_error(err, parent);
+            return files_error(err, parent);
         }
         /* It was removed, which ext4 calls EPERM: then again. */
     }
@@ -269,11 +236,11 @@ int files_create(int workspace, const char *path, mode_t mode, struct upload *up
     struct stat status;
 
     upload_forget(upload);
-    if (normalise(path, normal, err) < 0)
+    if (files_normalise(path, normal, err) < 0)
         return -1;
     if (is_workspace(normal)) {
         errno = EISDIR;
-        return file_error(err, path);
+        return files_error(err, path);
     }
     split(normal, &parent, &name);
     auto_close int folder = -1;
@@ -282,16 +249,16 @@ int files_create(int workspace, const char *path, mode_t mode, struct upload *up
         return -1;
     if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode)) {
         errno = EISDIR;
-        return file_error(err, path);
+        return files_error(err, path);
     }
     if (set_owner(file, mode) < 0)
-        return file_error(err, path);
+        return files_error(err, path);
     /* Another description: the peer's position and flags are its own. */
     char own[64];
     snprintf(own, sizeof(own), "/proc/self/fd/%d", file);
     int out = open(own, O_WRONLY | O_CLOEXEC);
     if (out < 0)
-        return file_error(err, path);
+        return files_error(err, path);
     memcpy(upload->name, name, strlen(name) + 1); /* no longer than NAME_LENGTH_MAX */
     upload->parent = take_fd(&folder);
     upload->file = take_fd(&file);
@@ -335,7 +302,7 @@ int upload_commit(struct upload *upload, struct error *err)
     if (result < 0 && errno == ENOENT)
         error_set(err, ERR_CONFLICT, "the folder of '%.200s' was removed meanwhile", upload->name);
     else if (result < 0)
-        file_error(err, upload->name);
+        files_error(err, upload->name);
     upload_forget(upload);
     return result;
 }
@@ -344,7 +311,7 @@ int files_make_directory(int workspace, const char *path, struct error *err)
 {
     char normal[PATH_MAX];
 
-    if (normalise(path, normal, err) < 0)
+    if (files_normalise(path, normal, err) < 0)
         return -1;
     auto_close int fd = open_made(workspace, normal, err);
     return fd < 0 ? -1 : 0;
@@ -465,18 +432,18 @@ int files_remove(int workspace, int trash, const char *path, bool recursive, str
     const char *parent, *name;
     struct stat status;
 
-    if (normalise(path, normal, err) < 0)
+    if (files_normalise(path, normal, err) < 0)
         return -1;
     if (is_workspace(normal))
         return error_set(err, ERR_BAD_REQUEST, "the workspace itself can't be removed");
     split(normal, &parent, &name);
-    auto_close int folder = open_beneath(workspace, parent, FOLDER, 0);
+    auto_close int folder = files_open_beneath(workspace, parent, FILES_FOLDER, 0);
     if (folder < 0)
-        return file_error(err, path);
+        return files_error(err, path);
     if (unlinkat(folder, name, 0) == 0)
         return 0;
     if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        return file_error(err, path);
+        return files_error(err, path);
     if (unlinkat(folder, name, AT_REMOVEDIR) == 0)
         return 0;
     if (errno == ENOTEMPTY || errno == EEXIST) {
@@ -486,5 +453,5 @@ int files_remove(int workspace, int trash, const char *path, bool recursive, str
         if (renameat(folder, name, trash, removed) == 0)
             return files_delete_tree(trash, removed, err);
     }
-    return file_error(err, path);
+    return files_error(err, path);
 }

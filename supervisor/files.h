@@ -6,7 +6,10 @@
 #ifndef SUPERVISOR_FILES_H
 #define SUPERVISOR_FILES_H
 
+#include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 #include "common/error.h"
@@ -34,7 +37,8 @@ int files_make_directory(int workspace, const char *path, struct error *err);
 /* `trash` is a folder of the same file system that the tenant does not see: what is removed
  * disappears at once, then is deleted there. */
 int files_remove(int workspace, int trash, const char *path, bool recursive, struct error *err);
-/* Call with each entry of the directory, or with the one that `path` is otherwise. */
+/* Call with each entry of the directory, in the order of the names' bytes, or with the one that
+ * `path` is otherwise (files_list.c). */
 int files_each(int workspace, const char *path,
                int (*call)(const char *name, const struct stat *status, void *data,
                            struct error *err),
@@ -48,5 +52,12 @@ int files_delete_tree(int folder, const char *name, struct error *err);
 bool files_delete_little(int folder, const char *name, int *budget);
 /* Delete all that is in the folder. */
 int files_empty(int folder, struct error *err);
+
+/* For those files alone that walk workspaces: a path without "." and doubled slashes, "." for the
+ * workspace itself; as openat(2), within `folder`; what `errno` means to who named the path. */
+enum { FILES_FOLDER = O_RDONLY | O_DIRECTORY | O_NONBLOCK };
+int files_normalise(const char *path, char out[PATH_MAX], struct error *err);
+int files_open_beneath(int folder, const char *path, uint64_t flags, mode_t mode);
+int files_error(struct error *err, const char *path);
 
 #endif

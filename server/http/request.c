@@ -311,8 +311,7 @@ static int drop_body(struct request *req, struct error *err)
     return got;
 }
 
-/* A file that is gone when its descriptor is. */
-static int spool_open(struct error *err)
+int request_spool(struct error *err)
 {
     char path[512];
     int fd;
@@ -340,7 +339,7 @@ static int read_upload(struct request *req, struct error *err)
     /* Told before anything is read. */
     if (req->exchange->content_length > body_limit(req))
         return exchange_read(req->exchange, &(char){0}, 1, body_limit(req), err);
-    req->upload.fd = spool_open(err);
+    req->upload.fd = request_spool(err);
     if (req->upload.fd < 0)
         return -1;
     return multipart_receive(request_header(req, "Content-Type"), read_exchange, req,

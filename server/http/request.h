@@ -68,6 +68,9 @@ int request_commit(struct request *req, struct error *err);
 /* Borrow a connection (again) and, but for GET, begin. */
 int request_begin(struct request *req, struct error *err);
 
+/* An empty file in the spool folder, which is gone when its descriptor is; the caller's. */
+int request_spool(struct error *err);
+
 struct response {
     int status;
     struct buffer body;

@@ -46,8 +46,8 @@ int capacity_claim(struct database *db, const char *project, const char *session
               (used.sandboxes + 1) * settings.sandbox_memory_mb, settings.project_memory_mb,
               err) < 0)
         return -1;
-    return session ? 0
-                   : check("MiB of disks", "PROJECT_DISK_MB",
-                           (used.disks + 1) * settings.sandbox_disk_mb, settings.project_disk_mb,
-                           err);
+    return session
+               ? 0
+               : check("MiB of disks", "PROJECT_DISK_MB",
+                       (used.disks + 1) * settings.sandbox_disk_mb, settings.project_disk_mb, err);
 }

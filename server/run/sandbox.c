@@ -279,11 +279,59 @@ int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena 
 /* --- lists ---------------------------------------------------------------------------------------
  */
 
-/* The bytes of the stream behind `call`'s pipe, then its answer. */
-static int read_list(struct sandbox_link *link, struct call *call, struct buffer *stream,
+/* What is done with the entries of a stream of bodies, each behind its length, as they come. */
+struct listing {
+    const struct schema *schema;
+    struct arena *arena; /* of the entries; NULL: each is forgotten when the next one comes */
+    int (*each)(const void *entry, void *data, struct error *err);
+    void *data;
+    struct buffer pending; /* not whole yet */
+    int64_t bytes;
+};
+
+static void listing_done(struct listing *listing)
+{
+    buffer_done(&listing->pending);
+}
+#define auto_listing __attribute__((cleanup(listing_done)))
+
+/* Decode what is whole. */
+static int listing_take(struct listing *listing, struct error *err)
+{
+    auto_arena struct arena own = {0};
+    struct arena *arena = listing->arena ? listing->arena : &own;
+    struct buffer *pending = &listing->pending;
+    size_t at = 0;
+
+    for (;;) {
+        uint32_t length;
+        void *entry;
+
+        if (pending->length - at < sizeof(length))
+            break;
+        memcpy(&length, pending->data + at, sizeof(length));
+        length = le32toh(length);
+        if (length > WIRE_PACKET_MAX)
+            return error_set(err, ERR_INTERNAL, "the supervisor's list is broken");
+        if (length > pending->length - at - sizeof(length))
+            break;
+        at += sizeof(length);
+        entry = arena_alloc(arena, listing->schema->size);
+        if (wire_decode(listing->schema, pending->data + at, length, entry, arena, err) < 0 ||
+            listing->each(entry, listing->data, err) < 0)
+            return -1;
+        at += length;
+    }
+    pending->length -= at;
+    memmove(pending->data, pending->data + at, pending->length);
+    return 0;
+}
+
+/* Ask for the list, take its entries, then the answer. */
+static int read_list(struct sandbox_link *link, struct call *call, struct listing *listing,
                      struct error *err)
 {
-    int64_t deadline = clock_ms() + call->deadline_ms;
+    int64_t deadline = clock_ms() + LONG_MS;
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -293,6 +341,8 @@ static int read_list(struct sandbox_link *link, struct call *call, struct buffer
     auto_close int from = ends[0], to = ends[1];
     call->descriptors = &to;
     call->descriptor_count = 1;
+    call->answer_schema = &schema_nothing;
+    call->deadline_ms = LONG_MS;
     if (call_send(link, call, err) < 0)
         return -1;
     close(take_fd(&to));
@@ -305,65 +355,65 @@ static int read_list(struct sandbox_link *link, struct call *call, struct buffer
                 return overdue(link, err);
             continue;
         }
-        got = read(from, buffer_reserve(stream, CHUNK), CHUNK);
+        got = read(from, buffer_reserve(&listing->pending, CHUNK), CHUNK);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return call_wait(link, call, err);
-        stream->length += (size_t)got;
-        if (stream->length > LIST_BYTES_MAX) {
+            break;
+        listing->pending.length += (size_t)got;
+        listing->bytes += got;
+        if (listing->bytes > LIST_BYTES_MAX || listing_take(listing, err) < 0) {
             hang_up(link);
-            return error_set(err, ERR_TOO_LARGE, "the list is too long");
+            return listing->bytes > LIST_BYTES_MAX
+                       ? error_set(err, ERR_TOO_LARGE, "the list is too long")
+                       : -1;
         }
     }
+    /* Which says why, should it have been cut short. */
+    if (call_wait(link, call, err) < 0)
+        return -1;
+    return listing->pending.length
+               ? error_set(err, ERR_INTERNAL, "the supervisor's list is cut short")
+               : 0;
 }
 
-/* Decode the bodies, each behind its length, into an array in the arena. */
-static int decode_list(const struct buffer *stream, const struct schema *schema,
-                       struct arena *arena, void **values, size_t *count, struct error *err)
+/* All entries, in an array in the arena. */
+struct collection {
+    struct arena *arena;
+    size_t size, count, room;
+    char *all;
+};
+
+static int collect(const void *entry, void *data, struct error *err)
 {
-    size_t found = 0, room = 0;
-    char *all = NULL;
+    struct collection *collection = data;
 
-    for (size_t at = 0; at < stream->length;) {
-        uint32_t length;
+    (void)err;
+    if (collection->count == collection->room) {
+        size_t room = collection->room ? 2 * collection->room : 64;
+        char *more = arena_alloc(collection->arena, room * collection->size);
 
-        if (stream->length - at < sizeof(length))
-            return error_set(err, ERR_INTERNAL, "the supervisor's list is cut short");
-        memcpy(&length, stream->data + at, sizeof(length));
-        length = le32toh(length);
-        at += sizeof(length);
-        if (length > stream->length - at)
-            return error_set(err, ERR_INTERNAL, "the supervisor's list is cut short");
-        if (found == room) {
-            char *more = arena_alloc(arena, (room ? 2 * room : 64) * schema->size);
-
-            if (found)
-                memcpy(more, all, found * schema->size);
-            all = more;
-            room = room ? 2 * room : 64;
-        }
-        if (wire_decode(schema, stream->data + at, length, all + found * schema->size, arena, err) <
-            0)
-            return -1;
-        found++;
-        at += length;
+        if (collection->count)
+            memcpy(more, collection->all, collection->count * collection->size);
+        collection->all = more;
+        collection->room = room;
     }
-    *values = all;
-    *count = found;
+    memcpy(collection->all + collection->count++ * collection->size, entry, collection->size);
     return 0;
 }
 
 static int ask_list(struct sandbox_link *link, struct call *call, const struct schema *schema,
                     struct arena *arena, void **values, size_t *count, struct error *err)
 {
-    auto_buffer struct buffer stream = {0};
+    struct collection collection = {.arena = arena, .size = schema->size};
+    auto_listing struct listing listing = {
+        .schema = schema, .arena = arena, .each = collect, .data = &collection};
 
-    call->answer_schema = &schema_nothing;
-    call->deadline_ms = LONG_MS;
-    if (read_list(link, call, &stream, err) < 0)
+    if (read_list(link, call, &listing, err) < 0)
         return -1;
-    return decode_list(&stream, schema, arena, values, count, err);
+    *values = collection.all;
+    *count = collection.count;
+    return 0;
 }
 
 int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries,
@@ -383,6 +433,31 @@ int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char
     struct call call = {.type = MESSAGE_file_list, .body_schema = &schema_file_list, .body = &body};
 
     return ask_list(link, &call, &schema_file_entry, arena, (void **)entries, count, err);
+}
+
+struct file_call {
+    int (*each)(const struct file_entry *entry, void *data, struct error *err);
+    void *data;
+};
+
+static int call_file(const void *entry, void *data, struct error *err)
+{
+    const struct file_call *call = data;
+
+    return call->each(entry, call->data, err);
+}
+
+int sandbox_file_each(struct sandbox_link *link, const char *sandbox, const char *path,
+                      int (*each)(const struct file_entry *entry, void *data, struct error *err),
+                      void *data, struct error *err)
+{
+    const struct file_list body = {.sandbox = sandbox, .path = path};
+    struct call call = {.type = MESSAGE_file_list, .body_schema = &schema_file_list, .body = &body};
+    struct file_call file_call = {each, data};
+    auto_listing struct listing listing = {
+        .schema = &schema_file_entry, .each = call_file, .data = &file_call};
+
+    return read_list(link, &call, &listing, err);
 }
 
 /* --- files ---------------------------------------------------------------------------------------

@@ -53,8 +53,13 @@ int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep
                  struct sandbox_output *out, struct sandbox_output *errors,
                  struct exec_result *result, struct error *err);
 
-/* Entries of a directory, or the one that `path` is otherwise (its name is "."); all in the arena.
- */
+/* Call with each entry of a directory, in the order of their names' bytes, or with the one that
+ * `path` is otherwise (its name is "."). An entry is there for its call alone; a call that fails
+ * ends the list. */
+int sandbox_file_each(struct sandbox_link *link, const char *sandbox, const char *path,
+                      int (*each)(const struct file_entry *entry, void *data, struct error *err),
+                      void *data, struct error *err);
+/* The same, all in the arena. */
 int sandbox_file_list(struct sandbox_link *link, const char *sandbox, const char *path,
                       struct arena *arena, struct file_entry **entries, size_t *count,
                       struct error *err);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/file_name.h"
 #include "common/json.h"
 #include "common/scope.h"
 #include "common/utf8.h"
@@ -351,7 +352,7 @@ static int do_read_file(const struct tool_place *place, const void *arguments,
     const struct path_arguments *file = arguments;
     int64_t mode;
 
-    return read_text(place, file->path, &result->text, &mode, err);
+    return read_text(place, file_name_read(place->arena, file->path), &result->text, &mode, err);
 }
 
 static int do_write_file(const struct tool_place *place, const void *arguments,
@@ -360,7 +361,8 @@ static int do_write_file(const struct tool_place *place, const void *arguments,
     const struct write_arguments *file = arguments;
     size_t length = strlen(file->content);
 
-    if (write_text(place, file->path, FILE_MODE, file->content, length, err) < 0)
+    if (write_text(place, file_name_read(place->arena, file->path), FILE_MODE, file->content,
+                   length, err) < 0)
         return -1;
     buffer_format(&result->text, "Wrote %zu bytes to %s.", length, file->path);
     return 0;
@@ -373,9 +375,10 @@ static int do_edit_file(const struct tool_place *place, const void *arguments,
     auto_buffer struct buffer old = {0}, new = {0};
     size_t length = strlen(edit->old_text), before;
     const char *found;
+    const char *path = file_name_read(place->arena, edit->path);
     int64_t mode;
 
-    if (read_text(place, edit->path, &old, &mode, err) < 0)
+    if (read_text(place, path, &old, &mode, err) < 0)
         return -1;
     found = old.length ? strstr(old.data, edit->old_text) : NULL;
     if (!found)
@@ -388,45 +391,61 @@ static int do_edit_file(const struct tool_place *place, const void *arguments,
     buffer_add(&new, old.data, before);
     buffer_text(&new, edit->new_text);
     buffer_add(&new, found + length, old.length - before - length);
-    if (write_text(place, edit->path, mode & 0777, new.data, new.length, err) < 0)
+    if (write_text(place, path, mode & 0777, new.data, new.length, err) < 0)
         return -1;
     buffer_format(&result->text, "Edited %s.", edit->path);
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
+/* What a list says, of which no more than can be shown is kept. */
+struct shown_list {
+    const char *path;
+    struct buffer text;
+    size_t left_out; /* bytes */
+};
+
+static void shown_list_done(struct shown_list *list)
 {
-    return strcmp(((const struct file_entry *)a)->name, ((const struct file_entry *)b)->name);
+    buffer_done(&list->text);
+}
+
+static int show_entry(const struct file_entry *entry, void *data, struct error *err)
+{
+    struct shown_list *list = data;
+    size_t before = list->text.length;
+    mode_t mode = (mode_t)entry->mode;
+
+    (void)err;
+    if (strcmp(entry->name, ".") == 0)
+        buffer_text(&list->text, list->path);
+    else
+        file_name_show(&list->text, entry->name);
+    if (S_ISREG(mode))
+        buffer_format(&list->text, " (%lld bytes)\n", (long long)entry->size);
+    else
+        buffer_text(&list->text, S_ISDIR(mode)   ? "/\n"
+                                 : S_ISLNK(mode) ? " (symbolic link)\n"
+                                                 : " (special file)\n");
+    if (list->text.length <= SHELL_TEXT_MAX && !list->left_out)
+        return 0;
+    list->left_out += list->text.length - before;
+    list->text.length = before;
+    list->text.data[before] = '\0';
+    return 0;
 }
 
 static int do_list_files(const struct tool_place *place, const void *arguments,
                          struct tool_result *result, struct error *err)
 {
-    const struct list_arguments *list = arguments;
-    auto_buffer struct buffer text = {0};
-    struct file_entry *entries;
-    size_t count;
+    const struct list_arguments *asked = arguments;
+    __attribute__((cleanup(shown_list_done))) struct shown_list list = {.path = asked->path};
 
-    if (sandbox_file_list(place->link, place->session_id, list->path, place->arena, &entries,
-                          &count, err) < 0)
+    if (sandbox_file_each(place->link, place->session_id, file_name_read(place->arena, list.path),
+                          show_entry, &list, err) < 0)
         return -1;
-    if (count)
-        qsort(entries, count, sizeof(*entries), by_name);
-    for (size_t i = 0; i < count; i++) {
-        const char *name = strcmp(entries[i].name, ".") == 0 ? list->path : entries[i].name;
-        mode_t mode = (mode_t)entries[i].mode;
-
-        tools_text(&text, name, strlen(name));
-        if (S_ISREG(mode))
-            buffer_format(&text, " (%lld bytes)\n", (long long)entries[i].size);
-        else
-            buffer_text(&text, S_ISDIR(mode)   ? "/\n"
-                               : S_ISLNK(mode) ? " (symbolic link)\n"
-                                               : " (special file)\n");
-    }
-    if (!text.length)
-        buffer_text(&text, "(empty)");
-    tools_cut(&result->text, text.data, text.length, SHELL_TEXT_MAX);
+    buffer_text(&result->text, list.text.length ? list.text.data : "(empty)");
+    if (list.left_out)
+        buffer_format(&result->text, "[%zu more bytes were cut]", list.left_out);
     return 0;
 }
 

@@ -1,5 +1,7 @@
 """Files of the workspace."""
+import json
 import os
+import time
 
 import pytest
 from sandbox_agents import ConflictError
@@ -63,9 +65,47 @@ def test_listing(client, session):
     assert names(client, session) == ["d"] and names(client, session, "./d/") == list(got)
 
 
-def test_names_that_are_not_utf8_are_shown(client, session):
-    client.sessions.exec(session.id, "touch \"$(printf 'a\\377b')\"").check()
-    assert names(client, session) == ["a\ufffdb"]
+ODD = {b"a\xffb": "a\ufffdFFb", b"\xc3": "\ufffdC3", b"\xed\xa0\x80": "\ufffdED\ufffdA0\ufffd80", b"new\nline\x1b[31m": "new\nline\x1b[31m", b" ": " ", b"-rf": "-rf",
+       "\ufffd".encode(): "\ufffd", "\ufffdFF".encode(): "\ufffdEF\ufffdBF\ufffdBDFF", b"'\"\\$(id)`": "'\"\\$(id)`", b"\xff" * 255: "\ufffdFF" * 255, b"%41+&?#": "%41+&?#"}
+
+
+def test_names_of_any_bytes_are_shown_and_found(api, client, session):
+    script = "".join("printf x >\"$(printf '%s')\"\n" % "".join(f"\\{byte:03o}" for byte in name) for name in ODD)
+    client.sessions.exec(session.id, "mkdir d; cd d\n" + script).check()
+    raw = api.get(f"/api/sessions/{session.id}/files", params={"path": "d"})
+    raw.content.decode("utf-8")
+    assert [e["path"] for e in raw.json()] == ["d/" + ODD[name] for name in sorted(ODD)]
+    for entry in raw.json():
+        path = entry["path"]
+        assert [(e.path, e.size) for e in client.sessions.list_files(session.id, path)] == [(path, 1)], path
+        assert client.sessions.read_file(session.id, path) == b"x", path
+        assert client.sessions.upload_file(session.id, b"yy", path=path).path == path
+        assert client.sessions.read_file(session.id, path) == b"yy", path
+    assert client.sessions.exec(session.id, "cd d; ls | wc -l; cat \"$(printf 'a\\377b')\"").stdout.split() == [str(len(ODD) + 1), "yy"], "replaced, not doubled"
+    for entry in raw.json():
+        client.sessions.delete_file(session.id, entry["path"])
+    assert names(client, session, "d") == []
+
+
+def peak(pid):
+    return int(next(line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith("VmHWM:"))) >> 10
+
+
+def test_a_directory_of_100000_is_listed_in_little_memory(server, api, client, session):
+    client.sessions.exec(session.id, "mkdir many; cd many; i=0; while [ $i -lt 100000 ]; do : >name-of-a-file-that-is-not-short-$i; i=$((i+1)); done", timeout=300).check()
+    client.sessions.list_files(session.id)
+    processes = server.pids("worker") + server.pids("supervisor")
+    before = {pid: peak(pid) for pid in processes}
+    began = time.monotonic()
+    with api.stream("GET", f"/api/sessions/{session.id}/files", params={"path": "many"}) as answer:
+        body = answer.read()
+    took = time.monotonic() - began
+    got = [e["path"] for e in json.loads(body)]
+    assert len(got) == 100_000 and got == sorted(got) and took < 20
+    grown = {pid: peak(pid) - before[pid] for pid in processes}
+    assert max(grown.values()) <= 8, f"MiB of each process: {grown}, {took:.1f} s"
+    client.sessions.delete_file(session.id, "many", recursive=True)
+    assert names(client, session) == []
 
 
 def test_delete(api, client, session):

@@ -10,11 +10,12 @@
 
 #include "api/control/sessions.h"
 #include "api/handlers.h"
+#include "common/file_name.h"
 #include "common/json.h"
 #include "run/events.h"
 #include "run/sandbox.h"
 
-enum { UPLOAD_MODE = 0644 };
+enum { UPLOAD_MODE = 0644, LIST_BYTES_MAX = 256 * 1024 /* of one that is kept in memory */ };
 static const int64_t file_bytes_max = INT64_C(512) << 20;
 
 /* --- schemas ---------------------------------------------------------------------------------- */
@@ -175,51 +176,96 @@ static const char *owner_of(struct arena *arena, int64_t id)
     return id ? arena_text(arena, "%ld", (long)id) : "root";
 }
 
-static int compare_entries(const void *a, const void *b)
+static const char *name_text(struct arena *arena, const char *name)
 {
-    return strcmp(((const struct file_entry *)a)->name, ((const struct file_entry *)b)->name);
+    auto_buffer struct buffer text = {0};
+
+    file_name_show(&text, name);
+    return arena_copy(arena, text.data ? text.data : "", text.length);
 }
 
-static void add_entry(struct request *req, const char *path, const struct file_entry *entry,
+static void add_entry(struct arena *arena, const char *path, const struct file_entry *entry,
                       struct buffer *out)
 {
     bool itself = strcmp(entry->name, ".") == 0;
     struct workspace_entry shown = {
-        .path = itself                   ? path
-                : strcmp(path, ".") == 0 ? entry->name
-                                         : arena_text(req->arena, "%s/%s", path, entry->name),
+        .path = name_text(arena, itself ? path
+                                 : strcmp(path, ".") == 0
+                                     ? entry->name
+                                     : arena_text(arena, "%s/%s", path, entry->name)),
         .kind = kind_of(entry->mode),
         .size = entry->size,
-        .permissions = permissions_of(req->arena, entry->mode),
-        .owner = owner_of(req->arena, entry->uid),
-        .group = owner_of(req->arena, entry->gid),
+        .permissions = permissions_of(arena, entry->mode),
+        .owner = owner_of(arena, entry->uid),
+        .group = owner_of(arena, entry->gid),
     };
 
     json_encode(out, &schema_workspace_entry, &shown);
 }
 
+/* A list as it is written: what does not fit goes to a file, so that no list takes more memory. */
+struct shown_list {
+    const char *path;
+    struct arena arena; /* of one entry */
+    struct buffer out;
+    int spool; /* -1: not needed yet */
+    int64_t spooled;
+};
+
+static void shown_list_done(struct shown_list *list)
+{
+    arena_done(&list->arena);
+    buffer_done(&list->out);
+    scope_close(&list->spool);
+}
+#define auto_shown_list __attribute__((cleanup(shown_list_done)))
+
+static int spool_out(struct shown_list *list, struct error *err)
+{
+    if (list->spool < 0 && (list->spool = request_spool(err)) < 0)
+        return -1;
+    for (size_t at = 0; at < list->out.length;) {
+        ssize_t done = write(list->spool, list->out.data + at, list->out.length - at);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return error_set_errno(err, ERR_UNAVAILABLE, "the list can't be kept");
+        at += (size_t)done;
+    }
+    list->spooled += (int64_t)list->out.length;
+    list->out.length = 0;
+    return 0;
+}
+
+static int show_entry(const struct file_entry *entry, void *data, struct error *err)
+{
+    struct shown_list *list = data;
+
+    buffer_char(&list->out, list->out.length || list->spooled ? ',' : '[');
+    arena_reset(&list->arena);
+    add_entry(&list->arena, list->path, entry, &list->out);
+    return list->out.length > LIST_BYTES_MAX ? spool_out(list, err) : 0;
+}
+
 int files_list(struct request *req, struct response *res, struct error *err)
 {
     const struct files_path *query = req->query;
-    auto_buffer struct buffer out = {0};
+    auto_shown_list struct shown_list list = {.spool = -1};
     struct session_found session;
-    struct file_entry *entries;
-    const char *path;
-    size_t count;
 
-    if (find_file(req, query->path, true, &session, &path, err) < 0 ||
-        sandbox_file_list(req->supervisor, session.id, path, req->arena, &entries, &count, err) < 0)
+    if (find_file(req, file_name_read(req->arena, query->path), true, &session, &list.path, err) <
+            0 ||
+        sandbox_file_each(req->supervisor, session.id, list.path, show_entry, &list, err) < 0)
         return -1;
-    if (count)
-        qsort(entries, count, sizeof(*entries), compare_entries);
-    buffer_char(&out, '[');
-    for (size_t i = 0; i < count; i++) {
-        if (i)
-            buffer_char(&out, ',');
-        add_entry(req, path, &entries[i], &out);
-    }
-    buffer_char(&out, ']');
-    return respond_json(res, 200, out.data);
+    buffer_text(&list.out, list.out.length || list.spooled ? "]" : "[]");
+    if (list.spool < 0)
+        return respond_json(res, 200, list.out.data);
+    if (spool_out(&list, err) < 0)
+        return -1;
+    if (lseek(list.spool, 0, SEEK_SET) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "the list");
+    return respond_file(res, "application/json", take_fd(&list.spool), list.spooled);
 }
 
 int files_read(struct request *req, struct response *res, struct error *err)
@@ -230,7 +276,7 @@ int files_read(struct request *req, struct response *res, struct error *err)
     auto_close int fd = -1;
     const char *path;
 
-    if (find_file(req, query->path, true, &session, &path, err) < 0 ||
+    if (find_file(req, file_name_read(req->arena, query->path), true, &session, &path, err) < 0 ||
         sandbox_file_open(req->supervisor, session.id, path, &info, &fd, err) < 0)
         return -1;
     if (info.size > file_bytes_max)
@@ -254,7 +300,7 @@ static int choose_target(struct request *req, const char **path, struct error *e
         length = strlen(query->path);
         if (length && query->path[length - 1] == '/')
             return error_set(err, ERR_BAD_REQUEST, "the path is that of a directory");
-        *path = query->path;
+        *path = file_name_read(req->arena, query->path);
         return 0;
     }
     if (slash)
@@ -310,15 +356,15 @@ int files_write(struct request *req, struct response *res, struct error *err)
     auto_buffer struct buffer payload = {0};
     struct session_found session;
     struct file_written written;
-    const char *target;
+    const char *target, *path;
 
     if (session_find(req, &session, err) < 0 || choose_target(req, &target, err) < 0 ||
-        find_file(req, target, false, &session, &written.path, err) < 0)
+        find_file(req, target, false, &session, &path, err) < 0)
         return -1;
-    if (strcmp(written.path, ".") == 0)
+    if (strcmp(path, ".") == 0)
         return error_set(err, ERR_BAD_REQUEST, "the path is that of a directory");
-    written.size = req->upload.size;
-    if (put_file(req, session.id, written.path, err) < 0 || request_begin(req, err) < 0)
+    written = (struct file_written){name_text(req->arena, path), req->upload.size};
+    if (put_file(req, session.id, path, err) < 0 || request_begin(req, err) < 0)
         return -1;
     json_format(&payload, "{\"path\":%s,\"size\":%d}", written.path, written.size);
     if (events_append(req->db, session.id, NULL, "user.file", payload.data, NULL, err) < 0 ||
@@ -333,7 +379,7 @@ int files_delete(struct request *req, struct response *res, struct error *err)
     struct session_found session;
     const char *path;
 
-    if (find_file(req, query->path, false, &session, &path, err) < 0)
+    if (find_file(req, file_name_read(req->arena, query->path), false, &session, &path, err) < 0)
         return -1;
     if (strcmp(path, ".") == 0)
         return error_set(err, ERR_BAD_REQUEST, "the workspace itself is not deleted");
