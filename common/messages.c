@@ -126,3 +126,9 @@ SCHEMA(port_open);
 
 static const struct field statistics_fields[] = {ID(statistics)};
 SCHEMA(statistics);
+
+static const struct field image_commit_fields[] = {
+    ID(image_commit),
+    {TEXT(image_commit, image), .min = 1, .max = 64, .pattern = IMAGE_NAME_PATTERN},
+};
+SCHEMA(image_commit);

@@ -196,6 +196,14 @@ struct statistics {
     const char *sandbox; /* the nil UUID */
 };
 
+/* Stop the sandbox, and make of the image that it ran on and of what it changed, outside its
+ * workspace and /tmp, the new image `image`. ERR_CONFLICT when there is one of that name: none is
+ * ever replaced. The sandbox is STOPPED then, also when no image could be made. */
+struct image_commit {
+    const char *sandbox;
+    const char *image;
+};
+
 extern const struct schema schema_nothing;
 #define MESSAGE(number, name, states, descriptors, answer) extern const struct schema schema_##name;
 #include "common/messages.def"

@@ -15,6 +15,7 @@
 #include "common/settings.h"
 #include "common/token.h"
 #include "doctor.h"
+#include "images/adopt.h"
 #include "images/import.h"
 #include "images/store.h"
 #include "run/sandbox.h"
@@ -301,6 +302,19 @@ static int image_import(const struct options *options, char **arguments, struct 
     return 0;
 }
 
+static int image_adopt(const struct options *options, char **arguments, struct error *err)
+{
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
+    char digest[SHA256_HEX_SIZE];
+
+    (void)options;
+    if (open_images(&socket, &store, err) < 0 || adopt_image(&store, arguments[0], digest, err) < 0)
+        return -1;
+    printf("%s\n", digest);
+    return 0;
+}
+
 static int image_list(const struct options *options, char **arguments, struct error *err)
 {
     auto_buffer struct buffer socket = {0};
@@ -387,6 +401,8 @@ static const struct {
      "build an image from Debian packages (default: base)"},
     {"image", "import", image_import, 2, 2, "[--reference R] SOURCE NAME",
      "make an image of an OCI layout, an archive of docker save, or a root file system's"},
+    {"image", "adopt", image_adopt, 1, 1, "NAME",
+     "give an image that is a mere folder a digest, so that others can be built on it"},
     {"image", "list", image_list, 0, 0, "[--long] [--json]", "the images of this machine"},
     {"image", "verify", image_verify, 0, 1, "[NAME]", "read an image, or all, for damage"},
     {"image", "remove", image_remove, 1, 1, "[--force] NAME", "remove an image"},

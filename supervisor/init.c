@@ -671,7 +671,8 @@ static bool hear_control(void)
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
                              .msg_control = &ancillary,
-                             .msg_controllen = sizeof(ancillary)};
+                             /* Not its whole size, whose padding holds one more. */
+                             .msg_controllen = CMSG_LEN(3 * sizeof(int))};
     ssize_t length = recvmsg(control, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     int fds[ROOM];
     size_t count = 0;

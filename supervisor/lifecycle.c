@@ -21,6 +21,7 @@
 #include "supervisor/dispatch.h"
 #include "supervisor/exec.h"
 #include "supervisor/files.h"
+#include "supervisor/image_commit.h"
 #include "supervisor/job.h"
 #include "supervisor/pool.h"
 #include "supervisor/spawn.h"
@@ -126,6 +127,7 @@ static void teardown_done(void *data, const struct error *result)
         LOG(ERROR, "sandbox_left_over", V("sandbox", (const char *)box->id),
             V("reason", (const char *)result->message));
     }
+    box->commit[0] = '\0';
     if (box->state == SANDBOX_RUNNING)
         box->state = SANDBOX_STOPPED;
     /* While processes remain the range of ids stays taken. */
@@ -168,6 +170,16 @@ static bool removed_at_once(const struct teardown *teardown)
            mkdirat(disk, "trash", 0700) == 0;
 }
 
+static void remove_rest(struct teardown *teardown);
+
+static void commit_done(void *data, const struct error *result)
+{
+    struct teardown *teardown = data;
+
+    teardown->box->failure = *result;
+    remove_rest(teardown);
+}
+
 static void remove_rest(struct teardown *teardown)
 {
     static const struct error none;
@@ -176,6 +188,8 @@ static void remove_rest(struct teardown *teardown)
     /* All has ended: neither may bring us here again. */
     loop_clear(&teardown->again);
     loop_close_watch(&teardown->box->process);
+    if (image_commit_due(teardown->box, commit_done, teardown))
+        return;
     if (teardown->whole && storage_remove_begin("sandboxes", teardown->folder, &teardown->box->disk,
                                                 teardown_done, teardown))
         return;
@@ -525,6 +539,20 @@ int operation_stop(struct request *request, struct error *err)
     return 0;
 }
 
+int operation_image_commit(struct request *request, struct error *err)
+{
+    const struct image_commit *body = request->body;
+    struct sandbox *box = request->box;
+
+    if (image_commit_check(box, body->image, err) < 0)
+        return -1;
+    snprintf(box->commit, sizeof(box->commit), "%s", body->image);
+    box->asker = request->connection;
+    box->failure = (struct error){0};
+    teardown_begin(box, box->id, "an image is made of the sandbox");
+    return 0;
+}
+
 /* From here on it is absent, also to the next supervisor. */
 static int remove_begin(struct sandbox *box, const char *reason, struct error *err)
 {
@@ -654,6 +682,7 @@ void lifecycle_recover(void)
     sandbox_load(adopt, sweep_folder);
     cgroup_each(sweep_cgroup, NULL);
     sweep_layers();
+    image_commit_sweep();
     LOG(INFO, "recovered", V("adopted", adopted), V("ended", ended),
         V("known", (unsigned long)sandbox_count()));
 }

@@ -36,7 +36,8 @@ ssize_t packet_receive(int socket, void *bytes, size_t length, int *fds, size_t 
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
                              .msg_control = &ancillary,
-                             .msg_controllen = sizeof(ancillary)};
+                             /* Not its whole size, whose padding may hold one more. */
+                             .msg_controllen = CMSG_LEN(PACKET_DESCRIPTORS * sizeof(int))};
     ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     size_t taken = 0;
 

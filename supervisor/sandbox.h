@@ -55,6 +55,7 @@ struct sandbox {
     int64_t oom_kills;          /* of the boot, as far as they were counted */
     struct spawn_request *made; /* what it was made ahead for; until it is asked for */
     struct teardown *teardown;  /* while it is on its way down: see lifecycle.c */
+    char commit[65]; /* the image that its layers become when it has ended; empty: none */
     struct command *commands;
     struct buffer environment; /* what its image says, once it was needed: see environment.h */
     bool environment_known;

@@ -20,10 +20,11 @@
 #include "common/scope.h"
 #include "supervisor/disks.h"
 #include "supervisor/files.h"
+#include "supervisor/image_commit.h"
 #include "supervisor/loop.h"
 #include "supervisor/packet.h"
 
-enum { PATIENCE_MS = (STORE_SECONDS + 2) * 1000 };
+enum { PATIENCE_MS = 2000 }; /* for the storekeeper itself */
 
 struct answer {
     uint64_t serial;
@@ -45,6 +46,11 @@ static struct call *calls;
 /* One socket for all answers to the loop, so that what is under way takes no descriptor. */
 static struct watch answers;
 static int answering = -1; /* its other end, of which each request carries a copy */
+
+static int seconds_for(enum store_work work)
+{
+    return work == STORE_COMMIT ? STORE_COMMIT_SECONDS : STORE_SECONDS;
+}
 
 /* --- waiting --------------------------------------------------------------------------------- */
 
@@ -70,7 +76,7 @@ int storekeeper_ask(const struct store_request *request, struct error *err)
         return error_set_errno(err, ERR_UNAVAILABLE, "storekeeper");
     close(take_fd(&theirs));
     struct pollfd event = {.fd = ours, .events = POLLIN};
-    if (poll(&event, 1, PATIENCE_MS) == 0)
+    if (poll(&event, 1, seconds_for(request->work) * 1000 + PATIENCE_MS) == 0)
         return error_set(err, ERR_TIMEOUT, "the storekeeper did not answer in time");
     if (recv(ours, &answer, sizeof(answer), 0) != sizeof(answer))
         return error_set(err, ERR_INTERNAL, "the storekeeper ended without an answer");
@@ -142,7 +148,7 @@ int storekeeper_begin(const struct store_request *request, store_done *done, voi
         abort();
     *call = (struct call){.serial = serial, .done = done, .data = data, .next = calls};
     calls = call;
-    loop_set(&call->deadline, PATIENCE_MS, overdue);
+    loop_set(&call->deadline, seconds_for(request->work) * 1000 + PATIENCE_MS, overdue);
     return 0;
 }
 
@@ -178,6 +184,8 @@ static int work(const struct store_request *request, struct error *err)
         return disk_remove(path, err);
     case STORE_SPARES:
         return spares_make(path, request, err);
+    case STORE_COMMIT:
+        return image_commit_make(path, request, err);
     }
     return error_set(err, ERR_INTERNAL, "storekeeper: unknown work");
 }
@@ -194,7 +202,8 @@ static void answer_request(const struct store_request *request, int answer)
 /* What takes no time is done at once: a fork costs more. */
 static bool is_quick(const struct store_request *request)
 {
-    return request->work != STORE_SPARES && request->disk.kind == STORAGE_TMPFS;
+    return request->work != STORE_SPARES && request->work != STORE_COMMIT &&
+           request->disk.kind == STORAGE_TMPFS;
 }
 
 static void serve(int socket)
@@ -221,7 +230,8 @@ static void serve(int socket)
                     close(socket);
                     signal(SIGCHLD, SIG_DFL); /* it waits for what it runs */
                     signal(SIGALRM, SIG_DFL);
-                    alarm(STORE_SECONDS);
+                    prctl(PR_SET_PDEATHSIG, SIGKILL);
+                    alarm((unsigned)seconds_for(request.work));
                 }
                 answer_request(&request, answer);
                 if (pid == 0)

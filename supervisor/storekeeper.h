@@ -11,7 +11,12 @@
 #include "supervisor/storage.h"
 #include "supervisor/supervisor.h"
 
-enum { STORE_PATH_LENGTH = 96, STORE_SECONDS = 120 };
+enum {
+    STORE_PATH_LENGTH = 96,
+    STORE_SECONDS = 120,
+    STORE_COMMIT_SECONDS = 900,
+    STORE_IMAGE_LENGTH = 65
+};
 
 enum store_work {
     STORE_MAKE,   /* a new disk in the folder `path`, which exists */
@@ -19,6 +24,7 @@ enum store_work {
     STORE_DETACH, /* unmount it */
     STORE_REMOVE, /* unmount it, and remove the folder */
     STORE_SPARES, /* `count` new ones in the folder `path`, their names from `first` on */
+    STORE_COMMIT, /* the layers of the boot that ended, in `path`: see image_commit.h */
 };
 
 struct store_request {
@@ -26,7 +32,9 @@ struct store_request {
     char path[STORE_PATH_LENGTH]; /* a folder, beneath the state folder */
     struct disk disk;
     unsigned first, count;
-    uint64_t serial; /* comes back with the answer */
+    uint64_t serial;                /* comes back with the answer */
+    uint64_t base;                  /* the inode of the image that the layers lie on */
+    char image[STORE_IMAGE_LENGTH]; /* the name of the new one */
 };
 
 /* The mount namespace of the disks (a descriptor), with a keeper: found again or made. */

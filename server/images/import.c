@@ -15,9 +15,9 @@
 
 #include "common/json.h"
 #include "common/scope.h"
+#include "common/tree.h"
 #include "images/layer.h"
 #include "images/merge.h"
-#include "images/tree.h"
 
 enum { DOCUMENT_MAX = 4 << 20, NESTED_MAX = 4, BLOBS_MAX = 512, ENV_MAX = 64 * 1024 };
 
@@ -515,23 +515,16 @@ static void write_manifest(struct import *import, struct buffer *out)
 /* Into their places, all on the disk before anything names them. */
 static int keep_layers(struct import *import, struct error *err)
 {
-    const struct store *store = import->store;
-
-    if (mkdirat(store->fd, IMAGES_LAYERS, 0755) < 0 && errno != EEXIST)
-        return error_set_errno(err, ERR_INTERNAL, "mkdir");
-    auto_close int layers =
-        openat(store->fd, IMAGES_LAYERS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (layers < 0 || syncfs(layers) < 0)
+    if (syncfs(import->work) < 0)
         return error_set_errno(err, ERR_INTERNAL, "layers");
     for (size_t i = 0; i < import->layer_count; i++) {
         const char *digest = import->layers[i].plain_sha256;
 
         if (import->fresh[i] &&
-            renameat2(import->work, digest, layers, digest, RENAME_NOREPLACE) < 0 &&
-            errno != EEXIST)
-            return error_set_errno(err, ERR_INTERNAL, "layer");
+            store_keep_layer(import->store, import->work, digest, digest, err) < 0)
+            return -1;
     }
-    return fsync(layers) < 0 ? error_set_errno(err, ERR_INTERNAL, "layers") : 0;
+    return 0;
 }
 
 /* --- sources --------------------------------------------------------------------------------- */
@@ -588,7 +581,7 @@ int import_image(const struct store *store, const char *source, const char *refe
 {
     auto_arena struct arena own = {0};
     struct import *import = arena_alloc(&own, sizeof(*import));
-    char work[sizeof(IMAGES_WORK) + 32];
+    char work[32];
     struct error cleanup;
     int result;
 
@@ -599,21 +592,19 @@ int import_image(const struct store *store, const char *source, const char *refe
         return error_set(
             err, ERR_INVALID,
             "an image's name has a-z, 0-9, . _ and -, and starts with a letter or digit");
-    token_make(IMAGES_WORK, 12, work, sizeof(work));
-    if (mkdirat(store->fd, work, 0700) < 0)
-        return error_set_errno(err, ERR_INTERNAL, "mkdir");
     *import = (struct import){
         .store = store,
-        .work = openat(store->fd, work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+        .work = store_work_open(store, work, err),
         .layout = -1,
         .reference = reference,
     };
-    result = import->work < 0 ? error_set_errno(err, ERR_INTERNAL, "work")
-                              : make(import, source, name, digest, err);
+    if (import->work < 0)
+        return -1;
+    result = make(import, source, name, digest, err);
     scope_close(&import->work);
     scope_close(&import->layout);
     arena_done(&import->arena);
-    if (tree_remove(store->fd, work, &cleanup) < 0 && result == 0)
+    if (store_work_close(store, work, &cleanup) < 0 && result == 0)
         *err = cleanup, result = -1;
     return result;
 }

@@ -19,9 +19,8 @@
 #include <unistd.h>
 
 #include "common/scope.h"
-#include "images/tree.h"
-
-enum { COPY_BLOCK = 64 * 1024 };
+#include "common/tree.h"
+#include "common/tree_digest.h"
 
 /* Of address space, of which a sanitizer takes as much as there is. */
 #ifdef __SANITIZE_ADDRESS__
@@ -197,71 +196,27 @@ int layer_convert(int folder, struct error *err)
 
 /* --- what it holds --------------------------------------------------------------------------- */
 
-struct measure {
-    struct layer *layer;
-    EVP_MD_CTX *digest;
-};
-
-static int digest_file(int directory, const char *name, EVP_MD_CTX *digest, struct error *err)
+static void digest_add(void *digest, const void *bytes, size_t length)
 {
-    auto_close int fd =
-        openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    char block[COPY_BLOCK];
-    ssize_t got;
-
-    if (fd < 0)
-        return error_set_errno(err, ERR_INTERNAL, "open a file");
-    while ((got = read(fd, block, sizeof(block))) > 0)
-        EVP_DigestUpdate(digest, block, (size_t)got);
-    return got < 0 ? error_set_errno(err, ERR_INTERNAL, "read a file") : 0;
-}
-
-/* Times are left out: marking a folder changes its own. */
-static int measure_entry(int directory, const char *path, const char *name,
-                         const struct stat *status, void *context, struct error *err)
-{
-    struct measure *measure = context;
-    char text[4200], opaque[8] = "";
-    bool sized = S_ISREG(status->st_mode);
-    int length = snprintf(text, sizeof(text), "%o %u %u %llx %lld %zu ", status->st_mode,
-                          status->st_uid, status->st_gid, (unsigned long long)status->st_rdev,
-                          sized ? (long long)status->st_size : 0LL, strlen(path));
-
-    EVP_DigestUpdate(measure->digest, text, (size_t)length);
-    EVP_DigestUpdate(measure->digest, path, strlen(path) + 1);
-    measure->layer->entries++;
-    if (S_ISLNK(status->st_mode)) {
-        ssize_t target = readlinkat(directory, name, text, sizeof(text));
-
-        if (target < 0)
-            return error_set_errno(err, ERR_INTERNAL, "read a link");
-        EVP_DigestUpdate(measure->digest, text, (size_t)target);
-    } else if (sized) {
-        measure->layer->bytes += status->st_size;
-        return digest_file(directory, name, measure->digest, err);
-    } else if (S_ISDIR(status->st_mode)) {
-        auto_close int fd =
-            openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-        if (fd >= 0 && fgetxattr(fd, OPAQUE, opaque, sizeof(opaque)) > 0)
-            EVP_DigestUpdate(measure->digest, opaque, 1);
-    }
-    return 0;
+    EVP_DigestUpdate(digest, bytes, length);
 }
 
 int layer_measure(int folder, struct layer *layer, struct error *err)
 {
-    struct measure measure = {layer, EVP_MD_CTX_new()};
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    const struct tree_hash hash = {digest_add, context};
+    struct tree_content content;
     unsigned char digest[EVP_MAX_MD_SIZE];
     int result;
 
-    if (!measure.digest || !EVP_DigestInit_ex(measure.digest, EVP_sha256(), NULL))
+    if (!context || !EVP_DigestInit_ex(context, EVP_sha256(), NULL))
         abort();
-    layer->entries = layer->bytes = 0;
-    result = tree_each(folder, measure_entry, &measure, err);
-    if (!EVP_DigestFinal_ex(measure.digest, digest, NULL))
+    result = tree_digest(folder, &hash, &content, err);
+    if (!EVP_DigestFinal_ex(context, digest, NULL))
         abort();
-    EVP_MD_CTX_free(measure.digest);
+    EVP_MD_CTX_free(context);
+    layer->entries = content.entries;
+    layer->bytes = content.bytes;
     for (size_t i = 0; i < (SHA256_HEX_SIZE - 1) / 2; i++)
         snprintf(layer->tree_sha256 + i * 2, 3, "%02x", digest[i]);
     return result;

@@ -10,9 +10,9 @@
 
 #include "common/json.h"
 #include "common/scope.h"
+#include "common/tree.h"
 #include "images/layer.h"
 #include "images/store.h"
-#include "images/tree.h"
 #include "images/use.h"
 
 /* --- list ------------------------------------------------------------------------------------ */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/scope.h"
-#include "images/tree.h"
+#include "common/tree.h"
 
 #define LOCK ".lock"
 #define MANIFEST "manifest"
@@ -140,6 +140,34 @@ int store_read_manifest(const struct store *store, const char *digest, struct ar
 }
 
 /* --- a new version --------------------------------------------------------------------------- */
+
+int store_work_open(const struct store *store, char name[32], struct error *err)
+{
+    token_make(IMAGES_WORK, 12, name, 32);
+    if (mkdirat(store->fd, name, 0700) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "mkdir among the images");
+    int work = openat(store->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return work < 0 ? error_set_errno(err, ERR_INTERNAL, "%s", name) : work;
+}
+
+int store_work_close(const struct store *store, const char *name, struct error *err)
+{
+    return tree_remove(store->fd, name, err);
+}
+
+int store_keep_layer(const struct store *store, int work, const char *from, const char *digest,
+                     struct error *err)
+{
+    if (mkdirat(store->fd, IMAGES_LAYERS, 0755) < 0 && errno != EEXIST)
+        return error_set_errno(err, ERR_INTERNAL, "mkdir");
+    auto_close int layers =
+        openat(store->fd, IMAGES_LAYERS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (layers < 0 ||
+        (renameat2(work, from, layers, digest, RENAME_NOREPLACE) < 0 && errno != EEXIST) ||
+        fsync(layers) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "layer");
+    return 0;
+}
 
 static int write_manifest(int folder, const char *manifest, struct error *err)
 {

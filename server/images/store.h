@@ -52,6 +52,13 @@ bool store_is_digest(const char *text);
  * pruned. `work` is a folder of the store to make things in. */
 int store_commit(const struct store *store, int work, const char *manifest, const char *name,
                  char digest[SHA256_HEX_SIZE], struct error *err);
+/* A folder of the store to make things in, with a name that store_work_close removes. */
+int store_work_open(const struct store *store, char name[32], struct error *err);
+int store_work_close(const struct store *store, const char *name, struct error *err);
+/* Move the folder `from` of `work` to its place among the layers, under its digest. One that is
+ * there is the same. All of it must be on the disk. */
+int store_keep_layer(const struct store *store, int work, const char *from, const char *digest,
+                     struct error *err);
 /* Calls `each` with every word and value of a manifest, until it is not 0. */
 int store_read_manifest(const struct store *store, const char *digest, struct arena *arena,
                         int (*each)(const char *word, const char *value, void *context),

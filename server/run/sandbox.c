@@ -26,6 +26,7 @@ enum {
     SCRAPE_MS = 2000,
     SHORT_MS = 30 * 1000,      /* most answers come within a millisecond */
     LONG_MS = 330 * 1000,      /* deletions take as long as there is to delete */
+    COMMIT_MS = 930 * 1000,    /* as long as there is to read and to copy */
     EXEC_GRACE_MS = 20 * 1000, /* beyond the command's own timeout, which the supervisor enforces */
     LIST_BYTES_MAX = 256 << 20,
     CHUNK = 64 * 1024,
@@ -258,6 +259,14 @@ int sandbox_stop(struct sandbox_link *link, const char *sandbox, struct error *e
 int sandbox_destroy(struct sandbox_link *link, const char *sandbox, struct error *err)
 {
     return ask(link, SIMPLE(destroy, &(struct destroy){.sandbox = sandbox}, LONG_MS), err);
+}
+
+int sandbox_image_commit(struct sandbox_link *link, const char *sandbox, const char *image,
+                         struct error *err)
+{
+    const struct image_commit body = {.sandbox = sandbox, .image = image};
+
+    return ask(link, SIMPLE(image_commit, &body, COMMIT_MS), err);
 }
 
 int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena,

@@ -28,6 +28,9 @@ int sandbox_create_sized(struct sandbox_link *link, const struct create *create,
 int sandbox_start(struct sandbox_link *link, const struct start *start, struct error *err);
 int sandbox_stop(struct sandbox_link *link, const char *sandbox, struct error *err);
 int sandbox_destroy(struct sandbox_link *link, const char *sandbox, struct error *err);
+/* Stop it, and make an image of it that starts under a new name. */
+int sandbox_image_commit(struct sandbox_link *link, const char *sandbox, const char *image,
+                         struct error *err);
 /* `boot` (in the arena) is NULL when it does not run. */
 int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena *arena,
                    struct sandbox_status *status, struct error *err);

@@ -1,6 +1,6 @@
 /* A walk over all that is beneath a folder, in the order of names, following no link. */
-#ifndef SERVER_IMAGES_TREE_H
-#define SERVER_IMAGES_TREE_H
+#ifndef COMMON_TREE_H
+#define COMMON_TREE_H
 
 #include <sys/stat.h>
 

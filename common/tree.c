@@ -1,5 +1,5 @@
 /* A walk over a folder: see tree.h. */
-#include "images/tree.h"
+#include "common/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
