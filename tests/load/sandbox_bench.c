@@ -525,21 +525,34 @@ static void measure_together(int threads)
     }
 }
 
-/* Everything the kernel holds and nothing that it gives back by itself. */
-static double memory_kib(void)
+/* Everything the kernel holds and does not give back by itself. The stacks are part of VmallocUsed. */
+static const char *const counted[] = {"AnonPages:", "SUnreclaim:", "SReclaimable:", "PageTables:",
+                                      "Percpu:",    "Shmem:",      "VmallocUsed:"};
+
+static void memory_kib(double kib[COUNT(counted)])
 {
-    static const char *const counted[] = {
-        "AnonPages:",  "SUnreclaim:", "SReclaimable:", "KernelStack:",
-        "PageTables:", "Percpu:",     "Shmem:",        "VmallocUsed:"};
     auto_fclose FILE *file = fopen("/proc/meminfo", "re");
     char line[128], name[64];
-    double sum = 0, kib;
+    double value;
 
     while (file && fgets(line, sizeof(line), file))
         for (size_t i = 0; i < COUNT(counted); i++)
-            if (sscanf(line, "%63s %lf", name, &kib) == 2 && strcmp(name, counted[i]) == 0)
-                sum += kib;
-    return sum;
+            if (sscanf(line, "%63s %lf", name, &value) == 2 && strcmp(name, counted[i]) == 0)
+                kib[i] = value;
+}
+
+/* What each of the crowd holds, in all and by part. */
+static void report_memory(const double before[COUNT(counted)], const double after[COUNT(counted)])
+{
+    double sum = 0;
+    char name[64];
+
+    for (size_t i = 0; i < COUNT(counted); i++) {
+        sum += (after[i] - before[i]) / IDLE;
+        snprintf(name, sizeof(name), "kib_each_%.*s", (int)strlen(counted[i]) - 1, counted[i]);
+        figure("crowd", "ours", name, (after[i] - before[i]) / IDLE);
+    }
+    figure("crowd", "ours", "kib_each", sum);
 }
 
 static void measure_beside(struct sandbox_link *link, const char *part, const char *id)
@@ -566,14 +579,14 @@ static void measure_beside(struct sandbox_link *link, const char *part, const ch
 static void measure_crowd(struct sandbox_link *link)
 {
     static char ids[IDLE][37];
-    double before, began;
+    double before[COUNT(counted)] = {0}, after[COUNT(counted)] = {0}, began;
     char one[37];
 
     name_sandbox(one);
     ours_begin(link, one);
     ours_exec(link, one);
     measure_beside(link, "beside 1", one);
-    before = memory_kib();
+    memory_kib(before);
     began = now_us();
     for (int i = 0; i < IDLE; i++) {
         name_sandbox(ids[i]);
@@ -581,7 +594,8 @@ static void measure_crowd(struct sandbox_link *link)
     }
     figure("crowd", "ours", "created_per_second", IDLE / ((now_us() - began) / 1e6));
     sleep(2);
-    figure("crowd", "ours", "kib_each", (memory_kib() - before) / IDLE);
+    memory_kib(after);
+    report_memory(before, after);
     measure_beside(link, "beside 1000", one);
     began = now_us();
     for (int i = 0; i < IDLE; i++)
