@@ -49,7 +49,7 @@ struct start {
     int64_t memory_bytes;
     int64_t pids;
     int64_t cpu_percent; /* 100: one core */
-    int64_t tmp_bytes;   /* size of /tmp, and of /dev/shm */
+    int64_t tmp_bytes;   /* what /tmp and /dev/shm hold together */
     const char *network; /* "none" (also NULL): loopback alone; "egress": one that leads out, as the
                             operator allows */
     /* 0 in what follows: what is usual. */

@@ -18,7 +18,13 @@
 #include "supervisor/steps.h"
 #include "supervisor/supervisor.h"
 
-enum { ATTR_COMMON = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, TERMINALS_MAX = 64 };
+enum {
+    ATTR_COMMON = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+    TERMINALS_MAX = 64,
+    LIMITS_TOLD = 5,
+    SYSTEM_FILES = 64,
+    PAGE = 4096,
+};
 
 static int set_option(int filesystem, const char *key, const char *value, struct error *err)
 {
@@ -194,10 +200,14 @@ static int tell_limits(const struct containment *containment, struct error *err)
         {"memory.max", "%lld\n", containment->limits->memory_bytes},
         {"pids.max", "%lld\n", containment->limits->pids},
         {"cpu.max", "%lld 100000\n", containment->limits->cpu_percent * 1000},
-        {"memory/memory.limit_in_bytes", "%lld\n", containment->limits->memory_bytes},
-        {"pids/pids.max", "%lld\n", containment->limits->pids},
         {"cpu/cpu.cfs_quota_us", "%lld\n", containment->limits->cpu_percent * 1000},
         {"cpu/cpu.cfs_period_us", "%lld\n", 100000},
+    };
+    _Static_assert(COUNT(limits) == LIMITS_TOLD, "each takes a page");
+    /* The same numbers: a page of memory less for each. */
+    static const char *const equal[][2] = {
+        {"fs/cgroup/memory.max", "fs/cgroup/memory/memory.limit_in_bytes"},
+        {"fs/cgroup/pids.max", "fs/cgroup/pids/pids.max"},
     };
     static const char *const folders[] = {"fs", "fs/cgroup", "fs/cgroup/memory", "fs/cgroup/pids",
                                           "fs/cgroup/cpu"};
@@ -209,6 +219,9 @@ static int tell_limits(const struct containment *containment, struct error *err)
         if (write_limit(containment->system, limits[i].path, limits[i].format, limits[i].value,
                         err) < 0)
             return -1;
+    for (size_t i = 0; i < COUNT(equal); i++)
+        if (linkat(containment->system, equal[i][0], containment->system, equal[i][1], 0) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "/sys/%s", equal[i][1]);
     return 0;
 }
 
@@ -226,6 +239,45 @@ static int fill_system(const struct containment *containment, struct error *err)
         mount_setattr(containment->system, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) < 0)
         return error_set_errno(err, ERR_INTERNAL, "/sys");
     return 0;
+}
+
+/* A mount of a new folder of the file system in memory. */
+static int make_folder(int memory, const char *name, mode_t mode, unsigned attributes,
+                       struct error *err)
+{
+    struct mount_attr wanted = {.attr_set = attributes};
+    auto_close int mount = -1;
+
+    /* The umask is not asked for its opinion. */
+    if (mkdirat(memory, name, 0700) == 0 && fchmodat(memory, name, mode, 0) == 0)
+        mount = open_tree(memory, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (mount < 0 || mount_setattr(mount, "", AT_EMPTY_PATH, &wanted, sizeof(wanted)) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "folder %s in memory", name);
+    return take_fd(&mount);
+}
+
+/* /tmp, /dev/shm and /sys share one file system: each would cost the kernel two dozen KiB where a
+ * thousand sandboxes idle, since every memory cgroup keeps lists for every file system's caches. */
+static int make_memory(struct containment *containment, struct error *err)
+{
+    char size[32], inodes[32];
+    const char *options[] = {"mode", "0755", "size", size, "nr_inodes", inodes, NULL};
+
+    snprintf(size, sizeof(size), "%lld",
+             (long long)containment->limits->tmp_bytes + LIMITS_TOLD * PAGE);
+    snprintf(inodes, sizeof(inodes), "%lld", (long long)containment->tmp_inodes + SYSTEM_FILES);
+    auto_close int memory = make("tmpfs", ATTR_COMMON, options, err);
+    if (memory < 0)
+        return -1;
+    containment->temporary = make_folder(memory, "tmp", 01777, ATTR_COMMON, err);
+    if (containment->temporary < 0)
+        return -1;
+    containment->shared_memory =
+        make_folder(memory, "shm", 01777, ATTR_COMMON | MOUNT_ATTR_NOEXEC, err);
+    if (containment->shared_memory < 0)
+        return -1;
+    containment->system = make_folder(memory, "sys", 0755, ATTR_COMMON | MOUNT_ATTR_NOEXEC, err);
+    return containment->system < 0 ? -1 : fill_system(containment, err);
 }
 
 /* Of /proc. What this kernel does not have is fine. */
@@ -280,31 +332,22 @@ int proc_mask(struct containment *containment, struct error *err)
 
 int mounts_make(struct containment *containment, struct error *err)
 {
-    char size[32], inodes[32], terminals[16];
+    char terminals[16];
     const char *proc_options[] = {NULL};
     const char *terminal_options[] = {"ptmxmode", "0666", "mode",    "0620", "gid",
                                       "5",        "max",  terminals, NULL};
-    const char *shared_options[] = {"mode", "1777", "size", size, "nr_inodes", inodes, NULL};
-    const char *system_options[] = {"mode", "0755", "size", "64k", "nr_inodes", "64", NULL};
 
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return error_set_errno(err, ERR_INTERNAL, "private mounts");
     snprintf(terminals, sizeof(terminals), "%d", TERMINALS_MAX);
-    snprintf(size, sizeof(size), "%lld", (long long)containment->limits->tmp_bytes);
-    snprintf(inodes, sizeof(inodes), "%lld", (long long)containment->tmp_inodes);
     /* /proc must be made while a whole one is visible (mount_namespaces(7)): now. It is written to
      * through this descriptor, before any file of an image is in reach. */
     if ((containment->proc = make("proc", ATTR_COMMON | MOUNT_ATTR_NOEXEC, proc_options, err)) <
             0 ||
         (containment->terminals =
-             make("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminal_options, err)) < 0 ||
-        (containment->shared_memory =
-             make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, shared_options, err)) < 0 ||
-        (containment->temporary = make("tmpfs", ATTR_COMMON, shared_options, err)) < 0 ||
-        (containment->system =
-             make("tmpfs", ATTR_COMMON | MOUNT_ATTR_NOEXEC, system_options, err)) < 0)
+             make("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminal_options, err)) < 0)
         return -1;
-    return fill_system(containment, err);
+    return make_memory(containment, err);
 }
 
 /* --- inside: after it ------------------------------------------------------------------------ */
