@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make bench: how fast it is, each figure beside one of something else that was taken in the same run, since machines drift.
 
-    bench.py [--seconds 5] [--followers 2000] [--pid PID] [PART...]        parts: http create exec followers slow flat chaos
+    bench.py [--seconds 5] [--followers 2000] [--pid PID] [PART...]        parts: http create exec sandbox followers slow flat chaos
 
 Starts the programs itself, in a folder of their own, unless SANDBOX_BASE_URL and SANDBOX_API_KEY name a server (with STATE_DIR or --pid for what
 looks at processes). Everything is bounded in time; with all parts it takes about three minutes. Ends with 1 when a bound that the project
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -230,6 +231,56 @@ def bench_create(project: Project, table: Table, options):
     table.add("DELETE of a running session", spread(deleted))
 
 
+# What is measured by sandbox_bench, beside what, and what its p50 may be of the other's (None: told, not bounded).
+SANDBOX_BOUNDS = [
+    ("cold, back to back", "bwrap", 1.0), ("cold, one per 50 ms", "bwrap", 1.0), ("cold, back to back", "crun", None), ("cold, back to back", "runc", None),
+    ("claim, back to back", "bwrap", 0.25), ("claim, one per 50 ms", "bwrap", 0.25),
+    ("exec, back to back", "crun", 0.2), ("exec, one per 50 ms", "crun", 0.08), ("exec, back to back", "runc", None), ("exec, one per 50 ms", "runc", None),
+]
+CROWD_BOUNDS = [("exec", 1.3), ("cold", 2.0)]
+CROWD_KIB = 0.7 * 1024
+
+
+def sandbox_figures(project: Project) -> dict:
+    """The lines of sandbox_bench, which makes sandboxes with a supervisor of its own, its state on tmpfs: part -> who -> figures."""
+    image = Path(project.setting("IMAGES_DIR", "", "supervisor"), project.setting("SANDBOX_IMAGE", "base"))
+    done = subprocess.run([build() / "tests/load/sandbox_bench", image], capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"sandbox_bench: {done.stderr.strip()[-300:]}")
+    figures: dict = {}
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        figures.setdefault(row.pop("part"), {}).setdefault(row.pop("who"), {}).update(row)
+    return figures
+
+
+def bench_sandbox(project: Project, table: Table, options):
+    figures = sandbox_figures(project)
+
+    def p50(part: str, who: str) -> float:
+        return figures[part][who]["p50_us"] / 1e6
+
+    for part, other, bound in SANDBOX_BOUNDS:
+        if other not in figures[part]:
+            table.add(part, ms(p50(part, "ours")), f"{other}: not installed")
+            table.bound(f"{part}: {other} is not there to compare with", bound is None)
+            continue
+        of = p50(part, "ours") / p50(part, other)
+        table.add(part, ms(p50(part, "ours")), f"{other} {ms(p50(part, other))}", f"{of:.2f}" + (f", to reach {bound:g}" if bound else ""))
+        table.bound(f"{part}: {of:.2f} of {other}, more than {bound}", bound is None or of <= bound)
+    for count in (1, 4, 16):
+        part = figures[f"cold, {count} at once"]
+        table.add(f"cold, {count} at once", f"{part['ours']['per_second']:.0f}/s",
+                  ", ".join(f"{who} {part[who]['per_second']:.0f}/s" for who in ("bwrap", "crun", "runc") if who in part))
+    for what, bound in CROWD_BOUNDS:
+        of = p50("beside 1000", what) / p50("beside 1", what)
+        table.add(f"{what} beside 1,000 idle sandboxes", ms(p50("beside 1000", what)), f"beside one {ms(p50('beside 1', what))}", f"{of:.2f}, to reach {bound:g}")
+        table.bound(f"{what} beside 1,000: {of:.2f} of beside one, more than {bound}", of <= bound)
+    each = figures["crowd"]["ours"]["kib_each"]
+    table.add("an idle sandbox holds", f"{each:.0f} KiB", "all kernel memory counted", f"to reach {CROWD_KIB:.0f}")
+    table.bound(f"an idle sandbox holds {each:.0f} KiB, more than {CROWD_KIB:.0f}", each <= CROWD_KIB)
+
+
 def exec_times(connection, session: str, count: int, gap: float) -> list[float]:
     times, due = [], time.monotonic()
     for _ in range(count):
@@ -376,7 +427,7 @@ def load_test(name: str, about: str, own: bool):
 
 
 PARTS = {
-    "http": bench_http, "create": bench_create, "exec": bench_exec, "followers": bench_followers,
+    "http": bench_http, "create": bench_create, "exec": bench_exec, "sandbox": bench_sandbox, "followers": bench_followers,
     "slow": load_test("slow_clients", "/healthz beside 2,600 slow clients", False),
     "flat": load_test("flat", "memory and descriptors over 2,000 requests", True),
     "chaos": load_test("chaos", "kill -9 of each process under load", True),

@@ -20,7 +20,7 @@ def texts(values) -> bytes:
 def body(sandbox: str, command: str) -> bytes:
     """struct exec of common/messages.h."""
     return (text(sandbox) + texts(["/bin/sh", "-c", command]) + texts(["PATH=/usr/local/bin:/usr/bin:/bin"]) + text("/workspace") +
-            struct.pack("<qq", 10000, 0))
+            struct.pack("<qq", 10000, 0) + texts([]))
 
 
 def measure(path: str, sandbox: str, count: int, gap: float) -> list[float]:
