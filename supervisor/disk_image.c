@@ -6,11 +6,13 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +58,7 @@ static int run(char *const arguments[], struct error *err)
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);
 
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would go on writing where nobody looks */
         for (int fd = 0; fd < 3; fd++)
             dup2(null, fd);
         close_range(3, ~0U, 0);

@@ -228,6 +228,9 @@ static void serve(int socket)
             if (pid <= 0) {
                 if (pid == 0) {
                     close(socket);
+                    /* What was begun is brought to its end, unless nobody waits for it. */
+                    if (request.work == STORE_SPARES)
+                        prctl(PR_SET_PDEATHSIG, SIGKILL);
                     signal(SIGCHLD, SIG_DFL); /* it waits for what it runs */
                     signal(SIGALRM, SIG_DFL);
                     prctl(PR_SET_PDEATHSIG, SIGKILL);
