@@ -48,7 +48,7 @@ SUPERVISOR_LIBS = -lseccomp -lcap
 CPPFLAGS += -I/usr/include/postgresql
 
 # sandboxctl is the operator's program; it needs no HTTP.
-CTL = server/sandboxctl.c server/doctor.c $(wildcard server/images/*.c)
+CTL = server/sandboxctl.c server/doctor.c server/operate.c $(wildcard server/images/*.c)
 
 room = $(patsubst %.c,$(O)/%.o,$(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c))))
 
@@ -178,13 +178,13 @@ $(O)/tests/unit/ctl/%: $(O)/tests/unit/ctl/%.o $(filter-out %sandboxctl.o,$(CTL:
 	$(LINK) $< $(filter-out %sandboxctl.o,$(CTL:%.c=$(O)/%.o)) -Wl,--start-group $(RUN_A) -Wl,--end-group $(UNIT_LIBS) $(SERVER_LIBS)
 # Each starts a supervisor of its own and runs the probe inside; status 77: it can't run here, and says why.
 $(O)/tests/sandbox/%: $(O)/tests/sandbox/%.o $(O)/supervisor.a $(O)/server/run/sandbox.o $(COMMON_A) \
-                      | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe $(O)/tests/sandbox/battery \
+                      | $(O)/sandbox-supervisor $(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe $(O)/tests/sandbox/treeprobe $(O)/tests/sandbox/battery \
                       $(O)/tests/sandbox/weaken.so $(O)/tests/sandbox/rogue_init
 	$(LINK) $^ $(UNIT_LIBS) $(SUPERVISOR_LIBS)
 # Static, for any image. The kernel's headers come after musl's own.
 MUSL = musl-gcc -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -static -I. -idirafter /usr/include \
        -idirafter /usr/include/$(shell uname -m)-linux-gnu
-$(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe: $(O)/%: %.c
+$(O)/tests/sandbox/probe $(O)/tests/sandbox/netprobe $(O)/tests/sandbox/treeprobe: $(O)/%: %.c
 	@mkdir -p $(@D)
 	$(call say,link)$(MUSL) -o $@ $<
 $(O)/tests/sandbox/battery: $(wildcard tests/sandbox/battery/*.[ch] tests/sandbox/battery/*.def)

@@ -17,6 +17,7 @@ static const struct field create_fields[] = {
     ID(create),
     {NUMBER(create, disk_bytes), .max = INT64_C(1) << 44},
     {NUMBER(create, disk_inodes), .max = 1000000000},
+    {TEXT(create, snapshot), .min = 36, .max = 36, .pattern = SANDBOX_ID_PATTERN, .nullable = true},
 };
 SCHEMA(create);
 
@@ -116,6 +117,34 @@ SCHEMA(file_remove);
 
 static const struct field directory_make_fields[] = {ID(directory_make), PATH(directory_make)};
 SCHEMA(directory_make);
+
+#define SNAPSHOT(owner)                                                            \
+    {                                                                              \
+        TEXT(owner, snapshot), .min = 36, .max = 36, .pattern = SANDBOX_ID_PATTERN \
+    }
+
+static const struct field snapshot_make_fields[] = {ID(snapshot_make), SNAPSHOT(snapshot_make)};
+SCHEMA(snapshot_make);
+
+static const struct field snapshot_remove_fields[] = {ID(snapshot_remove),
+                                                      SNAPSHOT(snapshot_remove)};
+SCHEMA(snapshot_remove);
+
+static const struct field snapshot_list_fields[] = {ID(snapshot_list)};
+SCHEMA(snapshot_list);
+
+static const struct field snapshot_entry_fields[] = {
+    SNAPSHOT(snapshot_entry),
+    {TEXT(snapshot_entry, sandbox), .max = 36, .nullable = true},
+    {NUMBER(snapshot_entry, created_ns)},
+    {NUMBER(snapshot_entry, size_bytes)},
+    {NUMBER(snapshot_entry, content_bytes)},
+    {NUMBER(snapshot_entry, entries)},
+    {NUMBER(snapshot_entry, disk_bytes)},
+    {NUMBER(snapshot_entry, disk_inodes)},
+    {FLAG(snapshot_entry, damaged)},
+};
+SCHEMA(snapshot_entry);
 
 static const struct field port_open_fields[] = {
     ID(port_open),

@@ -35,6 +35,10 @@ struct create {
     const char *sandbox;
     int64_t disk_bytes;
     int64_t disk_inodes;
+    const char *snapshot; /* what its workspace is; NULL: empty. A size that is 0 is the snapshot's,
+                             as far as the settings allow. ERR_NOT_FOUND; ERR_CONFLICT when the
+                             snapshot is damaged, ERR_TOO_LARGE when the disk is too small for it:
+                             then there is no sandbox */
 };
 
 #define IMAGE_NAME_PATTERN "[a-z0-9][a-z0-9._-]*"
@@ -182,6 +186,37 @@ struct directory_make {
     const char *path;
 };
 
+/* A snapshot of the workspace, as it is at one moment: what runs is frozen while it is copied.
+ * Answered when it is on the disk; stop, destroy and start wait so long. The asker chooses the id.
+ * ERR_CONFLICT when it is taken, ERR_UNAVAILABLE when the store is full; then nothing is left. */
+struct snapshot_make {
+    const char *sandbox;
+    const char *snapshot;
+};
+
+/* Succeeds when there is none. Sandboxes that were made from it do not need it. */
+struct snapshot_remove {
+    const char *sandbox; /* the nil UUID */
+    const char *snapshot;
+};
+
+/* Those that were made of the sandbox, which need not exist any more, or all for the nil UUID: a
+ * stream of wire bodies of snapshot_entry, each behind a 32-bit length, into the pipe. */
+struct snapshot_list {
+    const char *sandbox;
+};
+
+struct snapshot_entry {
+    const char *snapshot;
+    const char *sandbox; /* of which it was made; NULL when that can't be told */
+    int64_t created_ns;
+    int64_t size_bytes;    /* in the store */
+    int64_t content_bytes; /* of the files, without their holes */
+    int64_t entries;       /* files, folders and the rest */
+    int64_t disk_bytes, disk_inodes;
+    bool damaged; /* it can only be removed; the numbers are 0 */
+};
+
 /* A TCP socket inside the sandbox's network namespace, not connected, non-blocking: whoever gets it
  * connects it to 127.0.0.1 or ::1 at `port`. */
 struct port_open {
@@ -209,6 +244,6 @@ extern const struct schema schema_nothing;
 #include "common/messages.def"
 #undef MESSAGE
 extern const struct schema schema_exec_result, schema_sandbox_status, schema_sandbox_entry,
-    schema_file_entry, schema_file_info;
+    schema_file_entry, schema_file_info, schema_snapshot_entry;
 
 #endif

@@ -18,6 +18,7 @@
 #include "images/adopt.h"
 #include "images/import.h"
 #include "images/store.h"
+#include "operate.h"
 #include "run/sandbox.h"
 #include "store/database.h"
 #include "store/migrate.h"
@@ -201,44 +202,27 @@ static const char *socket_path(struct buffer *path)
     return access(path->data, F_OK) < 0 && access(installed, F_OK) == 0 ? installed : path->data;
 }
 
-static int list_sandboxes(struct arena *arena, struct sandbox_entry **entries, size_t *count,
-                          struct error *err)
-{
-    auto_buffer struct buffer path = {0};
-    __attribute__((cleanup(scope_link))) struct sandbox_link *link =
-        sandbox_link_new(socket_path(&path));
-
-    return sandbox_list(link, arena, entries, count, err);
-}
-
-static const char *state_name(int64_t state)
-{
-    switch (state) {
-    case SANDBOX_CREATED:
-        return "created";
-    case SANDBOX_RUNNING:
-        return "running";
-    case SANDBOX_STOPPED:
-        return "stopped";
-    default:
-        return "unknown";
+/* A command whose link to the supervisor is there. */
+#define LINKED(name, call)                                                              \
+    static int name(const struct options *options, char **arguments, struct error *err) \
+    {                                                                                   \
+        auto_buffer struct buffer path = {0};                                           \
+        __attribute__((cleanup(scope_link))) struct sandbox_link *link =                \
+            sandbox_link_new(socket_path(&path));                                       \
+                                                                                        \
+        (void)options;                                                                  \
+        (void)arguments;                                                                \
+        return call;                                                                    \
     }
-}
 
-static int sandbox_print(const struct options *options, char **arguments, struct error *err)
-{
-    auto_arena struct arena arena = {0};
-    struct sandbox_entry *entries;
-    size_t count;
-
-    (void)arguments;
-    if (list_sandboxes(&arena, &entries, &count, err) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++)
-        if (!options->running || entries[i].state == SANDBOX_RUNNING)
-            printf("%s  %s\n", entries[i].sandbox, state_name(entries[i].state));
-    return 0;
-}
+LINKED(sandbox_print, operate_list(link, options->running, stdout, err))
+LINKED(sandbox_end, operate_stop(link, arguments[0], err))
+LINKED(sandbox_remove, operate_destroy(link, arguments[0], err))
+LINKED(snapshot_take, operate_snapshot_make(link, arguments[0], stdout, err))
+LINKED(snapshot_print, operate_snapshot_list(link, arguments[0], options->json, stdout, err))
+LINKED(snapshot_drop, operate_snapshot_remove(link, arguments[0], err))
+LINKED(snapshot_put_back,
+       operate_snapshot_restore(link, arguments[0], arguments[1], options->force, err))
 
 /* --- images
  * ----------------------------------------------------------------------------------------------------------------
@@ -409,6 +393,15 @@ static const struct {
     {"image", "prune", image_prune, 0, 0, "[--force]",
      "remove what newer builds of images replaced"},
     {"sandbox", "list", sandbox_print, 0, 0, "[--running]", "the sandboxes of this machine"},
+    {"sandbox", "stop", sandbox_end, 1, 1, "ID", "end all that runs in it; its files stay"},
+    {"sandbox", "destroy", sandbox_remove, 1, 1, "ID", "remove it, with its files"},
+    {"snapshot", "make", snapshot_take, 1, 1, "SANDBOX",
+     "copy a sandbox's files as they are now, and print the copy's id"},
+    {"snapshot", "list", snapshot_print, 0, 1, "[--json] [SANDBOX]",
+     "the snapshots of a sandbox, or all; the newest first"},
+    {"snapshot", "restore", snapshot_put_back, 2, 2, "[--force] SNAPSHOT SANDBOX",
+     "make a sandbox with the files of a snapshot; --force: in the place of what has the name"},
+    {"snapshot", "remove", snapshot_drop, 1, 1, "ID", "remove a snapshot"},
     {"doctor", NULL, doctor, 0, 0, "[--json]",
      "what this machine lacks for sandboxes, with the cure"},
 };

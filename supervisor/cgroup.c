@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <mntent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ enum {
     CPU = CONTROLLER_CPU,
     HUGETLB = CONTROLLER_HUGETLB,
     NEEDED = MEMORY | PIDS | CPU,
+    FREEZE_MS = 5000,
 };
 
 static const struct {
@@ -514,6 +516,45 @@ void cgroup_kill(const char *sandbox)
     }
     for (size_t i = 0; i < hierarchy_count; i++)
         limits_lift(&hierarchies[i], sandbox);
+}
+
+/* The kernel says so, by a line of cgroup.events. */
+static bool is_frozen(const char *folder)
+{
+    char path[PATH_MAX], text[256];
+
+    snprintf(path, sizeof(path), "%s/cgroup.events", folder);
+    return file_read(path, text, sizeof(text)) && strstr(text, "frozen 1");
+}
+
+static int freeze_in(const char *folder, bool frozen, struct error *err)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/cgroup.freeze", folder);
+    if (file_write(path, frozen ? "1" : "0") < 0)
+        return error_set_errno(err, errno == ENOENT ? ERR_CONFLICT : ERR_INTERNAL,
+                               "cgroup.freeze of the sandbox");
+    for (int waited = 0; frozen && !is_frozen(folder); waited++) {
+        if (waited == FREEZE_MS)
+            return error_set(err, ERR_TIMEOUT, "the sandbox can't be frozen");
+        poll(NULL, 0, 1);
+    }
+    return 0;
+}
+
+int cgroup_freeze(const char *sandbox, bool frozen, struct error *err)
+{
+    char folder[PATH_MAX - 32];
+
+    for (size_t i = 0; i < hierarchy_count; i++) {
+        if (!hierarchies[i].unified)
+            continue;
+        snprintf(folder, sizeof(folder), "%s/%s", hierarchies[i].path, sandbox);
+        return freeze_in(folder, frozen, err);
+    }
+    return error_set(err, ERR_CONFLICT,
+                     "without cgroups of version 2 a sandbox that runs can't be frozen");
 }
 
 bool cgroup_remove(const char *sandbox)

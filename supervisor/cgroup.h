@@ -49,6 +49,8 @@ int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *
 /* SIGKILL to every process, and no limit any more that could keep them from dying. Missing cgroups
  * are fine. */
 void cgroup_kill(const char *sandbox);
+/* Let nothing of the sandbox run, and wait until nothing does; or let all run again. */
+int cgroup_freeze(const char *sandbox, bool frozen, struct error *err);
 /* True when they are gone. */
 bool cgroup_remove(const char *sandbox);
 /* How many processes the kernel has killed for want of memory; 0 when it can't be told. */

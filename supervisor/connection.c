@@ -16,6 +16,7 @@
 #include "supervisor/file_jobs.h"
 #include "supervisor/ports.h"
 #include "supervisor/sandbox.h"
+#include "supervisor/snapshots.h"
 #include "supervisor/statistics.h"
 
 enum { DESCRIPTORS_TAKEN = 3, RECEIVE_BUFFER = 1 << 20 };
@@ -36,6 +37,7 @@ static void connection_close(struct connection *connection)
     if (connection->job)
         file_job_abandon(connection->job);
     ports_forget(connection);
+    snapshots_forget(connection);
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
         if (box->asker == connection)
             box->asker = NULL;

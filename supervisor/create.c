@@ -6,6 +6,7 @@
 #include "supervisor/lifecycle.h"
 #include "supervisor/loop.h"
 #include "supervisor/pool.h"
+#include "supervisor/snapshots.h"
 
 enum { IDLE_MS = 60 * 1000, ATTACH_PAUSE_MS = 1000, RETRY_AFTER_S = 10 };
 
@@ -57,22 +58,40 @@ int create_finish(struct sandbox *box, const struct error *result, struct error 
     return box->attached ? 0 : -1;
 }
 
+static void left_over(const char *sandbox, const char *reason)
+{
+    LOG(ERROR, "sandbox_left_over", V("sandbox", sandbox), V("reason", reason));
+}
+
+static void undone(void *data, const struct error *result)
+{
+    struct sandbox *box = data;
+
+    if (result->kind != ERR_NONE)
+        left_over(box->id, result->message);
+    lifecycle_settle(box, &box->failure);
+}
+
 static void create_done(void *data, const struct error *result)
 {
     struct sandbox *box = data;
     struct error error = none;
 
     box->destroyed = create_finish(box, result, &error) < 0;
-    lifecycle_settle(box, &error);
+    box->failure = error;
+    if (!box->destroyed || !sandbox_undo(box, undone))
+        lifecycle_settle(box, &error);
 }
 
 static int create_cold(struct request *request, const struct disk *disk, struct error *err)
 {
+    const char *snapshot = ((const struct create *)request->body)->snapshot;
     struct sandbox *box = sandbox_add(request->sandbox, SANDBOX_CREATED);
     int made;
 
     box->disk = *disk;
-    made = create_disk(box, create_done, err);
+    made = snapshot ? sandbox_begin_restored(box, snapshot, create_done, err)
+                    : create_disk(box, create_done, err);
     if (made < 0) {
         sandbox_forget(box);
         return -1;
@@ -87,16 +106,37 @@ static int create_cold(struct request *request, const struct disk *disk, struct 
     return 0;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* That of the snapshot, where none is asked for. */
+static int size_disk(const struct create *body, struct disk *disk, struct error *err)
+{
+    int64_t bytes = body->disk_bytes, inodes = body->disk_inodes;
+    struct snapshot snapshot;
+
+    if (!body->snapshot)
+        return storage_size(bytes, inodes, disk, err);
+    if (snapshots_find(body->snapshot, &snapshot, err) < 0)
+        return -1;
+    if (!bytes)
+        bytes = least(snapshot.disk.bytes, settings.sandbox_disk_mb << 20);
+    if (!inodes)
+        inodes = least(snapshot.disk.inodes, settings.sandbox_disk_inodes);
+    return storage_size(bytes, inodes, disk, err);
+}
+
 int operation_create(struct request *request, struct error *err)
 {
     const struct create *body = request->body;
     struct sandbox *spare;
     struct disk disk;
 
-    if (storage_size(body->disk_bytes, body->disk_inodes, &disk, err) < 0 ||
-        check_total(&disk, err) < 0)
+    if (size_disk(body, &disk, err) < 0 || check_total(&disk, err) < 0)
         return -1;
-    spare = pool_take(&disk);
+    spare = body->snapshot ? NULL : pool_take(&disk);
     if (!spare)
         return create_cold(request, &disk, err);
     if (sandbox_rename(spare, request->sandbox, err) < 0)
@@ -160,8 +200,9 @@ static void put_away(struct timer *timer)
     struct error error;
 
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
-        if (box->disk.kind == STORAGE_IMAGE && box->attached && !box->busy && !box->spare &&
-            box->state != SANDBOX_RUNNING && box->slot < 0 && box->used_ms < idle_since &&
+        if (box->disk.kind == STORAGE_IMAGE && box->attached && !box->busy && !box->copying &&
+            !box->spare && box->state != SANDBOX_RUNNING && box->slot < 0 &&
+            box->used_ms < idle_since &&
             storage_detach_begin("sandboxes", box->id, box->disk.kind, detach_done, box, &error) ==
                 0) {
             box->busy = true;

@@ -44,16 +44,25 @@ static bool must_wait(uint32_t type)
     case MESSAGE_stop:
     case MESSAGE_destroy:
     case MESSAGE_port_open:
+    case MESSAGE_snapshot_make:
         return true;
     default:
         return false;
     }
 }
 
+/* Those that would change what is being copied, or take it away. */
+static bool must_wait_for_copy(uint32_t type)
+{
+    return type == MESSAGE_start || type == MESSAGE_stop || type == MESSAGE_destroy ||
+           type == MESSAGE_snapshot_make || type == MESSAGE_image_commit;
+}
+
 /* Those that look at the workspace. */
 static bool needs_disk(uint32_t type)
 {
-    return type == MESSAGE_start || (type >= MESSAGE_file_list && type <= MESSAGE_directory_make);
+    return type == MESSAGE_start || type == MESSAGE_snapshot_make ||
+           (type >= MESSAGE_file_list && type <= MESSAGE_directory_make);
 }
 
 static int check_and_run(struct connection *connection, struct error *err)
@@ -81,8 +90,9 @@ static int check_and_run(struct connection *connection, struct error *err)
     if (box && !box->attached && !box->busy && !box->destroyed && needs_disk(packet->header.type) &&
         create_attach(box, err) < 0)
         return -1;
-    if (box && box->busy &&
-        (must_wait(packet->header.type) || (!box->attached && needs_disk(packet->header.type)))) {
+    if (box && ((box->copying && must_wait_for_copy(packet->header.type)) ||
+                (box->busy && (must_wait(packet->header.type) ||
+                               (!box->attached && needs_disk(packet->header.type)))))) {
         snprintf(connection->waits_for, sizeof(connection->waits_for), "%s", request.sandbox);
         return 0;
     }

@@ -172,8 +172,8 @@ static int stream_flush(struct stream *stream, struct error *err)
     return 0;
 }
 
-static int stream_add(struct stream *stream, const struct schema *schema, const void *value,
-                      struct error *err)
+int stream_add(struct stream *stream, const struct schema *schema, const void *value,
+               struct error *err)
 {
     size_t start = stream->pending.length;
     uint32_t length = 0;
@@ -257,6 +257,24 @@ int operation_list(struct request *request, struct error *err)
     if (check_pipe(request, err) < 0)
         return -1;
     return begin(request, "list", LIST_SECONDS, true, list_sandboxes, err);
+}
+
+static int list_snapshots(void *data, struct error *err)
+{
+    struct file_job *job = data;
+    struct stream stream;
+
+    stream_begin(&stream, job->pipe);
+    if (snapshots_list(job->request->sandbox, &stream, err) < 0)
+        return -1;
+    return stream_flush(&stream, err);
+}
+
+int operation_snapshot_list(struct request *request, struct error *err)
+{
+    if (check_pipe(request, err) < 0)
+        return -1;
+    return begin(request, "snapshot_list", LIST_SECONDS, true, list_snapshots, err);
 }
 
 static int remove_file(void *data, struct error *err)

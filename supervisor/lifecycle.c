@@ -623,6 +623,10 @@ static void adopt(struct sandbox *box, int pidfd)
 {
     struct error error;
 
+    /* An earlier supervisor may have ended while it made a snapshot. */
+    if (pidfd >= 0 && cgroup_freeze(box->cgroup, false, &error) < 0)
+        LOG(WARNING, "thaw", V("sandbox", (const char *)box->id),
+            V("reason", (const char *)error.message));
     if (pidfd >= 0 && loop_watch(&box->process, pidfd, EPOLLIN, process_ended, &error) < 0)
         close(pidfd);
     if (box->process.fd >= 0 && exec_connect(box, init_ready, &error) == 0) {

@@ -36,6 +36,7 @@
 #include "supervisor/pressure.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/selftest.h"
+#include "supervisor/snapshots.h"
 #include "supervisor/spawn.h"
 #include "supervisor/statistics.h"
 #include "supervisor/storage.h"
@@ -246,7 +247,7 @@ static int start(struct error *err)
         return -1;
     statistics_open();
     lifecycle_recover();
-    if (selftest_run(err) < 0 || storage_spares_open(err) < 0)
+    if (snapshots_open(err) < 0 || selftest_run(err) < 0 || storage_spares_open(err) < 0)
         return -1;
     create_open();
     pressure_watch();

@@ -342,9 +342,8 @@ static void half_made(char name[SANDBOX_ID_LENGTH + 1], const char *id)
     snprintf(name, SANDBOX_ID_LENGTH + 1, ".%s", id + 1);
 }
 
-int sandbox_begin(struct sandbox *box, store_done *done, struct error *err)
+static int make_way(const struct sandbox *box, char name[SANDBOX_ID_LENGTH + 1], struct error *err)
 {
-    char name[SANDBOX_ID_LENGTH + 1];
     struct stat status;
 
     half_made(name, box->id);
@@ -353,9 +352,36 @@ int sandbox_begin(struct sandbox *box, store_done *done, struct error *err)
     if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
         storage_remove("sandboxes", name, err) < 0)
         return -1;
+    return 0;
+}
+
+int sandbox_begin(struct sandbox *box, store_done *done, struct error *err)
+{
+    char name[SANDBOX_ID_LENGTH + 1];
+
+    if (make_way(box, name, err) < 0)
+        return -1;
     if (box->disk.kind == STORAGE_PLAIN)
         return storage_make("sandboxes", name, &box->disk, err);
     return storage_make_begin("sandboxes", name, &box->disk, done, box, err);
+}
+
+int sandbox_begin_restored(struct sandbox *box, const char *snapshot, store_done *done,
+                           struct error *err)
+{
+    char name[SANDBOX_ID_LENGTH + 1];
+
+    if (make_way(box, name, err) < 0)
+        return -1;
+    return storage_restore_begin("sandboxes", name, &box->disk, snapshot, done, box, err);
+}
+
+bool sandbox_undo(struct sandbox *box, store_done *done)
+{
+    char name[SANDBOX_ID_LENGTH + 1];
+
+    half_made(name, box->id);
+    return storage_clear_begin("sandboxes", name, done, box);
 }
 
 int sandbox_complete(const struct sandbox *box, struct error *err)

@@ -25,6 +25,7 @@ struct sandbox {
     enum sandbox_state state;
     bool busy;       /* it is on its way to another state: what asks for one more waits */
     bool destroyed;  /* it counts as absent; its processes are on their way out */
+    bool copying;    /* a snapshot is made of it: it must stay, in the state that it has */
     bool spare;      /* made ahead, for nobody yet: see pool.h */
     bool warm;       /* its init runs, but nobody has asked for that yet */
     unsigned naming; /* what has still to learn its name: see pool.c */
@@ -95,6 +96,11 @@ int sandbox_save_in(int own, const struct sandbox *box, struct error *err);
 /* Begin to make the folder of a new sandbox, and its disk. ERR_CONFLICT when there is one. A plain
  * one is made at once. */
 int sandbox_begin(struct sandbox *box, store_done *done, struct error *err);
+/* The same with a snapshot in it. */
+int sandbox_begin_restored(struct sandbox *box, const char *snapshot, store_done *done,
+                           struct error *err);
+/* Begin to remove what could not be completed; false when that has to wait for the next start. */
+bool sandbox_undo(struct sandbox *box, store_done *done);
 /* It is made: write `state`, and give it its name. */
 int sandbox_complete(const struct sandbox *box, struct error *err);
 /* What identifies the process behind a pidfd, beyond the reuse of its pid. */

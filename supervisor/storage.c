@@ -103,8 +103,9 @@ int storage_size(int64_t bytes, int64_t inodes, struct disk *disk, struct error 
 
 int storage_open(int state, struct error *err)
 {
-    if ((mkdirat(state, "spares", 0700) < 0 && errno != EEXIST))
-        return error_set_errno(err, ERR_INTERNAL, "mkdir spares");
+    if ((mkdirat(state, "spares", 0700) < 0 && errno != EEXIST) ||
+        (mkdirat(state, "snapshots", 0700) < 0 && errno != EEXIST))
+        return error_set_errno(err, ERR_INTERNAL, "mkdir spares and snapshots");
     namespace = keeper_open(state, err);
     return namespace < 0 ? -1 : 0;
 }
@@ -258,6 +259,32 @@ int storage_detach_begin(const char *place, const char *name, enum storage_kind 
                          store_done *done, void *data, struct error *err)
 {
     return begin(STORE_DETACH, place, name, kind, done, data, err);
+}
+
+/* One that is made ahead saves the making. */
+int storage_restore_begin(const char *place, const char *name, const struct disk *disk,
+                          const char *snapshot, store_done *done, void *data, struct error *err)
+{
+    struct store_request request = {.work = STORE_RESTORE, .disk = *disk};
+
+    if (path_of(request.path, place, name, err) < 0)
+        return -1;
+    snprintf(request.snapshot, sizeof(request.snapshot), "%s", snapshot);
+    if (!storage_take_spare(name, disk)) {
+        request.work = STORE_MAKE;
+        if (mkdirat(state_folder, request.path, 0700) < 0)
+            return error_set_errno(err, ERR_INTERNAL, "mkdir %s", request.path);
+    }
+    return storekeeper_begin(&request, done, data, err);
+}
+
+bool storage_clear_begin(const char *place, const char *name, store_done *done, void *data)
+{
+    struct store_request request = {.work = STORE_REMOVE};
+    struct error error;
+
+    return path_of(request.path, place, name, &error) == 0 &&
+           storekeeper_begin(&request, done, data, &error) == 0;
 }
 
 /* --- a worker of the spawner ----------------------------------------------------------------- */

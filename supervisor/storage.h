@@ -75,6 +75,13 @@ int storage_attach_begin(const char *place, const char *name, enum storage_kind 
 int storage_detach_begin(const char *place, const char *name, enum storage_kind kind,
                          store_done *done, void *data, struct error *err);
 
+/* A new disk with a snapshot in its workspace. */
+int storage_restore_begin(const char *place, const char *name, const struct disk *disk,
+                          const char *snapshot, store_done *done, void *data, struct error *err);
+/* Remove the folder with its disk, of any kind and in any state; false when nobody can be told to.
+ */
+bool storage_clear_begin(const char *place, const char *name, store_done *done, void *data);
+
 /* For a worker of the spawner: empty layers, and clones of them and of the workspace, detached and
  * id-mapped. */
 int storage_map(const char *sandbox, int userns, int *layers, int *workspace, struct error *err);

@@ -23,6 +23,7 @@
 #include "supervisor/image_commit.h"
 #include "supervisor/loop.h"
 #include "supervisor/packet.h"
+#include "supervisor/snapshots.h"
 
 enum { PATIENCE_MS = 2000 }; /* for the storekeeper itself */
 
@@ -47,9 +48,11 @@ static struct call *calls;
 static struct watch answers;
 static int answering = -1; /* its other end, of which each request carries a copy */
 
-static int seconds_for(enum store_work work)
+static int seconds_for(const struct store_request *request)
 {
-    return work == STORE_COMMIT ? STORE_COMMIT_SECONDS : STORE_SECONDS;
+    return request->work == STORE_COMMIT ? STORE_COMMIT_SECONDS
+           : request->snapshot[0]        ? STORE_RESTORE_SECONDS
+                                         : STORE_SECONDS;
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */
@@ -76,7 +79,7 @@ int storekeeper_ask(const struct store_request *request, struct error *err)
         return error_set_errno(err, ERR_UNAVAILABLE, "storekeeper");
     close(take_fd(&theirs));
     struct pollfd event = {.fd = ours, .events = POLLIN};
-    if (poll(&event, 1, seconds_for(request->work) * 1000 + PATIENCE_MS) == 0)
+    if (poll(&event, 1, seconds_for(request) * 1000 + PATIENCE_MS) == 0)
         return error_set(err, ERR_TIMEOUT, "the storekeeper did not answer in time");
     if (recv(ours, &answer, sizeof(answer), 0) != sizeof(answer))
         return error_set(err, ERR_INTERNAL, "the storekeeper ended without an answer");
@@ -148,7 +151,7 @@ int storekeeper_begin(const struct store_request *request, store_done *done, voi
         abort();
     *call = (struct call){.serial = serial, .done = done, .data = data, .next = calls};
     calls = call;
-    loop_set(&call->deadline, seconds_for(request->work) * 1000 + PATIENCE_MS, overdue);
+    loop_set(&call->deadline, seconds_for(request) * 1000 + PATIENCE_MS, overdue);
     return 0;
 }
 
@@ -166,16 +169,34 @@ static bool is_ours(const char path[STORE_PATH_LENGTH])
                       strcmp(slash + 1, ".") != 0 && strcmp(slash + 1, "..") != 0);
 }
 
+static bool is_id(const char snapshot[SANDBOX_ID_LENGTH + 1])
+{
+    return strnlen(snapshot, SANDBOX_ID_LENGTH + 1) == SANDBOX_ID_LENGTH &&
+           strspn(snapshot, "0123456789abcdef-") == SANDBOX_ID_LENGTH;
+}
+
+static int restore(const char *path, const struct store_request *request, struct error *err)
+{
+    char disk[PATH_MAX + 8];
+
+    snprintf(disk, sizeof(disk), "%s/disk", path);
+    return snapshot_restore(request->snapshot, disk, err);
+}
+
 static int work(const struct store_request *request, struct error *err)
 {
     char path[PATH_MAX];
 
-    if (!is_ours(request->path))
+    if (!is_ours(request->path) || (request->snapshot[0] && !is_id(request->snapshot)))
         return error_set(err, ERR_INTERNAL, "storekeeper: no folder of a disk");
     snprintf(path, sizeof(path), "%s/%s", settings.state, request->path);
     switch (request->work) {
     case STORE_MAKE:
-        return disk_make(path, &request->disk, err);
+        if (disk_make(path, &request->disk, err) < 0)
+            return -1;
+        return request->snapshot[0] ? restore(path, request, err) : 0;
+    case STORE_RESTORE:
+        return restore(path, request, err);
     case STORE_ATTACH:
         return disk_attach(path, request->disk.kind, err);
     case STORE_DETACH:
@@ -203,7 +224,7 @@ static void answer_request(const struct store_request *request, int answer)
 static bool is_quick(const struct store_request *request)
 {
     return request->work != STORE_SPARES && request->work != STORE_COMMIT &&
-           request->disk.kind == STORAGE_TMPFS;
+           !request->snapshot[0] && request->disk.kind == STORAGE_TMPFS;
 }
 
 static void serve(int socket)
@@ -234,7 +255,7 @@ static void serve(int socket)
                     signal(SIGCHLD, SIG_DFL); /* it waits for what it runs */
                     signal(SIGALRM, SIG_DFL);
                     prctl(PR_SET_PDEATHSIG, SIGKILL);
-                    alarm((unsigned)seconds_for(request.work));
+                    alarm((unsigned)seconds_for(&request));
                 }
                 answer_request(&request, answer);
                 if (pid == 0)

@@ -15,16 +15,18 @@ enum {
     STORE_PATH_LENGTH = 96,
     STORE_SECONDS = 120,
     STORE_COMMIT_SECONDS = 900,
+    STORE_RESTORE_SECONDS = 290,
     STORE_IMAGE_LENGTH = 65
 };
 
 enum store_work {
-    STORE_MAKE,   /* a new disk in the folder `path`, which exists */
-    STORE_ATTACH, /* mount the one that is there */
-    STORE_DETACH, /* unmount it */
-    STORE_REMOVE, /* unmount it, and remove the folder */
-    STORE_SPARES, /* `count` new ones in the folder `path`, their names from `first` on */
-    STORE_COMMIT, /* the layers of the boot that ended, in `path`: see image_commit.h */
+    STORE_MAKE, /* a new disk in the folder `path`, which exists; with the snapshot in it, if any */
+    STORE_RESTORE, /* the snapshot in the disk that is there, which is new */
+    STORE_ATTACH,  /* mount the one that is there */
+    STORE_DETACH,  /* unmount it */
+    STORE_REMOVE,  /* unmount it, and remove the folder */
+    STORE_SPARES,  /* `count` new ones in the folder `path`, their names from `first` on */
+    STORE_COMMIT,  /* the layers of the boot that ended, in `path`: see image_commit.h */
 };
 
 struct store_request {
@@ -35,6 +37,7 @@ struct store_request {
     uint64_t serial;                /* comes back with the answer */
     uint64_t base;                  /* the inode of the image that the layers lie on */
     char image[STORE_IMAGE_LENGTH]; /* the name of the new one */
+    char snapshot[SANDBOX_ID_LENGTH + 1];
 };
 
 /* The mount namespace of the disks (a descriptor), with a keeper: found again or made. */

@@ -243,7 +243,7 @@ int sandbox_create(struct sandbox_link *link, const char *sandbox, struct error 
 
 int sandbox_create_sized(struct sandbox_link *link, const struct create *create, struct error *err)
 {
-    return ask(link, SIMPLE(create, create, SHORT_MS), err);
+    return ask(link, SIMPLE(create, create, create->snapshot ? LONG_MS : SHORT_MS), err);
 }
 
 int sandbox_start(struct sandbox_link *link, const struct start *start, struct error *err)
@@ -467,6 +467,43 @@ int sandbox_file_each(struct sandbox_link *link, const char *sandbox, const char
         .schema = &schema_file_entry, .each = call_file, .data = &file_call};
 
     return read_list(link, &call, &listing, err);
+}
+
+/* --- snapshots -----------------------------------------------------------------------------------
+ */
+
+int sandbox_snapshot_make(struct sandbox_link *link, const char *sandbox, const char *snapshot,
+                          struct arena *arena, struct snapshot_entry *made, struct error *err)
+{
+    struct snapshot_entry ignored = {0};
+    struct call call = {
+        .type = MESSAGE_snapshot_make,
+        .body_schema = &schema_snapshot_make,
+        .body = &(struct snapshot_make){.sandbox = sandbox, .snapshot = snapshot},
+        .answer_schema = &schema_snapshot_entry,
+        .answer = made ? made : &ignored,
+        .arena = arena,
+        .deadline_ms = LONG_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
+int sandbox_snapshot_remove(struct sandbox_link *link, const char *snapshot, struct error *err)
+{
+    const struct snapshot_remove body = {.sandbox = nobody, .snapshot = snapshot};
+
+    return ask(link, SIMPLE(snapshot_remove, &body, LONG_MS), err);
+}
+
+int sandbox_snapshot_list(struct sandbox_link *link, const char *sandbox, struct arena *arena,
+                          struct snapshot_entry **entries, size_t *count, struct error *err)
+{
+    const struct snapshot_list body = {.sandbox = sandbox ? sandbox : nobody};
+    struct call call = {
+        .type = MESSAGE_snapshot_list, .body_schema = &schema_snapshot_list, .body = &body};
+
+    return ask_list(link, &call, &schema_snapshot_entry, arena, (void **)entries, count, err);
 }
 
 /* --- files ---------------------------------------------------------------------------------------

@@ -38,6 +38,15 @@ int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena 
 int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries,
                  size_t *count, struct error *err);
 
+/* A snapshot of a sandbox's workspace under an id of the caller's; `made` (texts in the arena) may
+ * be NULL. Sandboxes are created from one by the member `snapshot` of struct create. */
+int sandbox_snapshot_make(struct sandbox_link *link, const char *sandbox, const char *snapshot,
+                          struct arena *arena, struct snapshot_entry *made, struct error *err);
+int sandbox_snapshot_remove(struct sandbox_link *link, const char *snapshot, struct error *err);
+/* Those of one sandbox, or of all (NULL); in no order, texts in the arena. */
+int sandbox_snapshot_list(struct sandbox_link *link, const char *sandbox, struct arena *arena,
+                          struct snapshot_entry **entries, size_t *count, struct error *err);
+
 /* What a command wrote to one stream. Zero-initialised is empty; buffer_done(&output.bytes)
  * releases it. */
 struct sandbox_output {

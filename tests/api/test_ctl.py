@@ -49,6 +49,24 @@ def test_sandboxes_are_listed(server, session, client):
     assert session.id not in ctl(server, "sandbox", "list", "--running").stdout
 
 
+def test_a_snapshot_is_made_listed_restored_and_removed(server, session, client):
+    client.sessions.upload_file(session.id, b"as it was", path="kept.txt")
+    made = ctl(server, "snapshot", "make", session.id)
+    assert made.returncode == 0 and re.fullmatch(r"[0-9a-f-]{36}\n", made.stdout), made
+    snapshot = made.stdout.strip()
+    listed = json.loads(ctl(server, "snapshot", "list", "--json", session.id).stdout)
+    assert [(row["snapshot"], row["sandbox"], row["damaged"]) for row in listed] == [(snapshot, session.id, False)]
+    assert snapshot in ctl(server, "snapshot", "list").stdout
+    client.sessions.upload_file(session.id, b"otherwise", path="kept.txt")
+    refused = ctl(server, "snapshot", "restore", snapshot, session.id)
+    assert refused.returncode == 1 and "--force" in refused.stderr
+    assert ctl(server, "snapshot", "restore", "--force", snapshot, session.id).returncode == 0
+    assert client.sessions.read_file(session.id, "kept.txt") == b"as it was"
+    assert ctl(server, "snapshot", "remove", snapshot).returncode == 0
+    assert ctl(server, "snapshot", "list", "--json").stdout == "[]\n"
+    assert ctl(server, "snapshot", "restore", snapshot, session.id).returncode == 1
+
+
 def test_a_used_image_stays(server, session):
     assert ctl(server, "image", "list").stdout == "base\n"
     done = ctl(server, "image", "remove", "base")

@@ -77,8 +77,8 @@ static inline void fixture_make_image(void)
                                 "dash $i/bin/sh; echo root:x:0:0::/root:/bin/sh >$i/etc/passwd",
                                 fixture_root) != 0)
         fixture_skip("no image can be made of this machine's programs");
-    if (fixture_shell("cp %s/tests/sandbox/probe %s/tests/sandbox/battery %s/images/base/",
-                      fixture_build, fixture_build, fixture_root) != 0)
+    if (fixture_shell("cd %s/tests/sandbox && cp probe battery treeprobe %s/images/base/",
+                      fixture_build, fixture_root) != 0)
         fixture_skip("the probe is not built");
 }
 

@@ -2,7 +2,7 @@
  * that this machine can have. */
 #include <sys/statvfs.h>
 
-#include "tests/sandbox/fixture.h"
+#include "tests/sandbox/disks.h"
 
 enum { DISK_BYTES = 32 * MEGABYTE, DISK_INODES = 1024 };
 
@@ -151,54 +151,6 @@ START_TEST(all_together_have_a_bound)
 }
 END_TEST
 
-/* What the host has of disks: loop devices in use, and mounts in the keeper's namespace. */
-static int count_of(const char *command)
-{
-    FILE *pipe = popen(command, "r");
-    int number = -1;
-
-    if (pipe && fscanf(pipe, "%d", &number) != 1)
-        number = -1;
-    if (pipe)
-        pclose(pipe);
-    return number;
-}
-
-static int loops(void)
-{
-    char command[256];
-
-    snprintf(command, sizeof(command),
-             "cat /sys/block/loop*/loop/backing_file 2>/dev/null | grep -c '^%s/'", fixture_root);
-    return count_of(command);
-}
-
-static int mounts(void)
-{
-    char command[512];
-
-    snprintf(command, sizeof(command),
-             "grep -c ' %s/state/' /proc/$(sed -n 's/^pid //p' %s/state/keeper)/mounts",
-             fixture_root, fixture_root);
-    return count_of(command);
-}
-
-/* Disks of nobody: those that are made ahead, which come and go. */
-static int spares(void)
-{
-    char command[512];
-
-    snprintf(command, sizeof(command),
-             "(cd %s/state && ls spares && ls sandboxes | grep '^warm-') | wc -l", fixture_root);
-    return count_of(command);
-}
-
-static bool nothing_is_left(void)
-{
-    return fixture_shell("test -z \"$(ls -A %s/state/sandboxes | grep -v '^.arm-')\"",
-                         fixture_root) == 0;
-}
-
 START_TEST(a_hundred_rounds_leave_no_mount_and_no_device)
 {
     for (int i = 0; i < 100; i++) {
@@ -315,23 +267,13 @@ START_TEST(without_a_limit_none_is_given_unless_allowed)
 }
 END_TEST
 
-static const struct {
-    const char *name;
-    const char *folder; /* NULL: as the other tests */
-    bool limits, devices;
-} rounds[] = {
-    {"tmpfs", "/dev/shm", true, false},
-    {"image", NULL, true, true},
-    {"plain", NULL, false, false},
-};
-
-static Suite *suite_of(size_t round)
+static Suite *suite_of(const struct disk_round *round)
 {
-    Suite *suite = suite_create(rounds[round].name);
+    Suite *suite = suite_create(round->name);
     TCase *tests = tcase_create("storage");
 
     tcase_set_timeout(tests, 120);
-    if (rounds[round].limits) {
+    if (round->limits) {
         tcase_add_test(tests, bytes_end_at_the_limit_for_root_and_for_others);
         tcase_add_test(tests, files_end_at_the_limit);
         tcase_add_test(tests, an_upload_to_a_full_disk_keeps_the_old_file);
@@ -343,7 +285,7 @@ static Suite *suite_of(size_t round)
     tcase_add_test(tests, more_than_the_settings_allow_is_refused);
     tcase_add_test(tests, all_together_have_a_bound);
     tcase_add_test(tests, a_hundred_rounds_leave_no_mount_and_no_device);
-    if (rounds[round].devices) {
+    if (round->devices) {
         tcase_add_test(tests, images_outlive_all_who_hold_them);
         tcase_add_test(tests, no_device_outlives_a_supervisor_that_stops_all);
     }
@@ -351,40 +293,7 @@ static Suite *suite_of(size_t round)
     return suite;
 }
 
-/* As the supervisor itself finds out. */
-static bool can_have(const char *name)
-{
-    char path[PATH_MAX] = "", *slash;
-
-    if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0)
-        return false;
-    for (int up = 0; up < 3; up++)
-        if ((slash = strrchr(path, '/')))
-            *slash = '\0';
-    return fixture_shell("SUPERVISOR_STATE=%s STORAGE=%s %.3000s/sandbox-supervisor --check-config "
-                         "2>&1 | grep 'STORAGE='",
-                         getenv("SANDBOX_TEST_FOLDER"), name, path) != 0;
-}
-
 int main(void)
 {
-    const char *usual = getenv("SANDBOX_TEST_FOLDER");
-    char folder[64];
-    int failed = 0, ran = 0;
-
-    setenv("CK_FORK", "no", 1);
-    snprintf(folder, sizeof(folder), "%.60s", usual ? usual : "/tmp");
-    for (size_t i = 0; i < COUNT(rounds); i++) {
-        setenv("SANDBOX_TEST_FOLDER", rounds[i].folder ? rounds[i].folder : folder, 1);
-        setenv("STORAGE", rounds[i].name, 1);
-        setenv("QUOTA_REQUIRED", rounds[i].limits ? "1" : "0", 1);
-        if (!can_have(rounds[i].name)) {
-            printf("not on this machine: %s\n", rounds[i].name);
-            continue;
-        }
-        failed |= fixture_main(suite_of(i));
-        ran++;
-        fflush(stdout);
-    }
-    return ran ? failed : SKIPPED;
+    return disk_rounds_run(suite_of);
 }
