@@ -516,9 +516,10 @@ int operation_start(struct request *request, struct error *err)
         return 0;
     }
     box->failure = (struct error){0};
+    box->asker = request->connection; /* who may have the answer at once */
     begun = box->warm ? pool_claim(box, &wanted, err) : lifecycle_begin(box, &wanted, err);
-    if (begun == 0)
-        box->asker = request->connection;
+    if (begun < 0)
+        box->asker = NULL;
     return begun;
 }
 

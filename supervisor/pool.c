@@ -26,6 +26,7 @@ enum {
 enum { NAMING_HOST = 1, NAMING_FILES = 2 };
 
 static struct spawn_request learned; /* without what is one sandbox's own */
+static char hostname[sizeof(learned.hostname)]; /* that was asked for last */
 static bool knows;
 static struct spawn_request candidate;
 static int repeated;
@@ -49,6 +50,13 @@ static bool same(const struct spawn_request *a, const struct spawn_request *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
+static bool was_made_as(const struct sandbox *box, const struct spawn_request *wanted)
+{
+    const struct spawn_request made = general(box->made);
+
+    return same(&made, wanted);
+}
+
 /* --- making them ----------------------------------------------------------------------------- */
 
 static void name_spare(char name[SANDBOX_ID_LENGTH + 1])
@@ -68,9 +76,8 @@ static void name_spare(char name[SANDBOX_ID_LENGTH + 1])
 
 static int start_spare(struct sandbox *box, struct error *err)
 {
-    struct spawn_request request = learned;
+    struct spawn_request request = *box->made;
 
-    snprintf(request.hostname, sizeof(request.hostname), "sandbox");
     if (lifecycle_begin(box, &request, err) == 0)
         return 0;
     lifecycle_discard(box, "a spare did not start");
@@ -108,6 +115,7 @@ static int make_spare(struct error *err)
     if (!box->made)
         abort();
     *box->made = learned;
+    memcpy(box->made->hostname, hostname, sizeof(hostname));
     made = create_disk(box, disk_made, err);
     if (made < 0) {
         sandbox_forget(box);
@@ -131,7 +139,7 @@ static void fill(struct timer *timer)
             continue;
         if (box->busy) /* one at a time */
             return;
-        if (!same(box->made, &learned)) {
+        if (!was_made_as(box, &learned)) {
             lifecycle_discard(box, "another kind of sandbox is asked for");
             loop_set(timer, REFILL_MS, fill);
             return;
@@ -157,6 +165,7 @@ void pool_learn(const struct spawn_request *wanted)
     candidate = now;
     if (!knows || repeated >= LEARNED_AFTER)
         learned = now;
+    memcpy(hostname, wanted->hostname, sizeof(hostname));
     knows = true;
     loop_set(&refill, REFILL_MS, fill);
 }
@@ -177,7 +186,7 @@ void pool_failed(void)
 struct sandbox *pool_take(const struct disk *disk)
 {
     for (struct sandbox *box = sandbox_first(); box; box = box->next)
-        if (box->spare && box->warm && !box->busy && !box->destroyed && same(box->made, &learned) &&
+        if (box->spare && box->warm && !box->busy && !box->destroyed && was_made_as(box, &learned) &&
             box->disk.bytes == disk->bytes && box->disk.inodes == disk->inodes)
             return box;
     return NULL;
@@ -190,20 +199,24 @@ bool pool_fits(const struct sandbox *box, const struct spawn_request *wanted)
     auto_image struct image image = {0};
     struct error error;
 
-    if (!box->made || !same(box->made, &now) || box->control.fd < 0)
+    if (!box->made || !was_made_as(box, &now) || box->control.fd < 0)
         return false;
     if (images < 0)
         images = open(settings.images, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return image_open(images, wanted->image, &image, &error) == 0 && image.inode == box->image;
 }
 
+static void claimed(struct sandbox *box)
+{
+    LOG(INFO, "sandbox_claimed", V("sandbox", (const char *)box->id));
+    lifecycle_started(box);
+}
+
 static void learned_name(struct sandbox *box, unsigned part)
 {
     box->naming &= ~part;
-    if (box->naming)
-        return;
-    LOG(INFO, "sandbox_claimed", V("sandbox", (const char *)box->id));
-    lifecycle_started(box);
+    if (!box->naming)
+        claimed(box);
 }
 
 static void host_named(struct watch *watch, uint32_t events)
@@ -243,6 +256,13 @@ int pool_claim(struct sandbox *box, const struct spawn_request *wanted, struct e
     struct spawn_request request = *wanted;
     int reports;
 
+    box->way = START_CLAIMED;
+    box->begun = statistics_now();
+    if (strcmp(box->made->hostname, wanted->hostname) == 0) {
+        box->warm = false;
+        claimed(box);
+        return 0;
+    }
     request.task = SPAWN_NAME;
     reports = spawn_begin(&request, box->process.fd, err);
     if (reports < 0)
@@ -252,8 +272,6 @@ int pool_claim(struct sandbox *box, const struct spawn_request *wanted, struct e
         return -1;
     }
     box->busy = true;
-    box->way = START_CLAIMED;
-    box->begun = statistics_now();
     box->warm = false;
     box->naming = NAMING_HOST | NAMING_FILES;
     loop_set(&box->deadline, NAME_MS, lifecycle_overdue);

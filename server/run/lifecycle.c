@@ -150,11 +150,10 @@ static bool still_wanted(void *context)
 
 static int start_sandbox(const struct boot *boot, struct error *err)
 {
-    char hostname[32];
     const struct start start = {
         .sandbox = boot->session_id,
         .image = boot->plan.image ? boot->plan.image : settings.sandbox_image,
-        .hostname = hostname,
+        .hostname = "sandbox", /* the same for all: those that were made ahead have it already */
         .memory_bytes = settings.sandbox_memory_mb << 20,
         .pids = settings.sandbox_pids,
         .cpu_percent = settings.sandbox_cpu_percent,
@@ -174,7 +173,6 @@ static int start_sandbox(const struct boot *boot, struct error *err)
     /* Whatever an agent has asked for: what can't be a name is the name of nothing. */
     if (!field_matches(IMAGE_NAME_PATTERN, start.image))
         return error_set(err, ERR_NOT_FOUND, "there is no image '%s'", start.image);
-    snprintf(hostname, sizeof(hostname), "session-%.8s", boot->session_id);
     /* Only the first boot makes the folders: a workspace that is gone later is not silently
      * replaced by an empty one. */
     if (!boot->plan.prepared && sandbox_create_sized(boot->link, &create, err) < 0 &&
