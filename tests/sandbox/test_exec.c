@@ -102,13 +102,17 @@ START_TEST(a_command_runs_as_the_user_that_is_asked_for)
 }
 END_TEST
 
+static const int64_t no_users[] = {
+    -1,         65534,      65535,     65536,     2147483648,       4294967295,
+    4294967296, 4294967297, INT64_MAX, INT64_MIN, 4294967296 + 1000};
+
 START_TEST(a_user_that_no_sandbox_has_is_refused)
 {
     const char *argv[] = {"/bin/true"};
     struct exec exec = fixture_exec(shared, argv, 1, 10000);
     auto_outcome struct outcome outcome = {0};
 
-    exec.uid = _i ? 65534 : -1;
+    exec.uid = no_users[_i];
     ck_refused(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
                             &outcome.result, &fixture_error),
                ERR_BAD_REQUEST);
@@ -403,7 +407,7 @@ int main(void)
     tcase_add_test(tests, standard_input_is_empty);
     tcase_add_test(tests, directory_and_environment_are_those_of_the_request);
     tcase_add_loop_test(tests, a_command_runs_as_the_user_that_is_asked_for, 0, (int)COUNT(users));
-    tcase_add_loop_test(tests, a_user_that_no_sandbox_has_is_refused, 0, 2);
+    tcase_add_loop_test(tests, a_user_that_no_sandbox_has_is_refused, 0, (int)COUNT(no_users));
     tcase_add_test(tests, a_directory_that_is_none_is_told);
     tcase_add_test(tests, a_timeout_ends_the_whole_tree_and_nothing_else);
     tcase_add_test(tests, a_cancelled_command_ends_with_its_tree);

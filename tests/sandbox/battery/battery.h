@@ -34,7 +34,11 @@ extern const struct battery battery_proc, battery_processes, battery_fs, battery
     battery_sys, battery_calls, battery_net, battery_sockets, battery_tty, battery_limit,
     battery_abi, battery_unix, battery_compat, battery_compat_io;
 
+/* What else the program does than its checks. */
 int bomb_main(const char *name);
+int traps_main(void);
+int exchange_main(const char *one, const char *other);
+int spin_main(bool tracing);
 
 /* BROKEN, with the reason told. */
 __attribute__((format(printf, 1, 2))) int broken(const char *format, ...);

@@ -139,6 +139,12 @@ int main(int argc, char **argv)
         return geteuid() == 0 || getegid() == 0;
     if (strcmp(word, "--bomb") == 0 && argc > 2)
         return bomb_main(argv[2]);
+    if (strcmp(word, "--traps") == 0)
+        return traps_main();
+    if (strcmp(word, "--exchange") == 0 && argc > 3)
+        return exchange_main(argv[2], argv[3]);
+    if (strcmp(word, "--look") == 0 || strcmp(word, "--trace") == 0)
+        return spin_main(strcmp(word, "--trace") == 0);
     if (strcmp(word, "--as") == 0 && argc > 2)
         return become((unsigned)atoi(argv[2]), argv + 2);
     return run_all(argc > 1 ? word : NULL);
