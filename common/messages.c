@@ -146,6 +146,17 @@ static const struct field snapshot_entry_fields[] = {
 };
 SCHEMA(snapshot_entry);
 
+static const struct field file_stat_fields[] = {ID(file_stat), PATH(file_stat)};
+SCHEMA(file_stat);
+
+static const struct field file_move_fields[] = {
+    ID(file_move), PATH(file_move), {TEXT(file_move, to), .min = 1, .max = 4095}};
+SCHEMA(file_move);
+
+static const struct field file_mode_fields[] = {
+    ID(file_mode), PATH(file_mode), {NUMBER(file_mode, mode), .max = 0777}};
+SCHEMA(file_mode);
+
 static const struct field port_open_fields[] = {
     ID(port_open),
     {NUMBER(port_open, port), .min = 1, .max = 65535},

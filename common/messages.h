@@ -217,6 +217,28 @@ struct snapshot_entry {
     bool damaged; /* it can only be removed; the numbers are 0 */
 };
 
+/* What the path is itself (links are not followed at the end); its name is ".". */
+struct file_stat {
+    const char *sandbox;
+    const char *path;
+};
+
+/* Give it another name, whose parents are made. A link is moved itself. What had that name is
+ * replaced atomically, but a directory with content, or where one of the two is a directory alone:
+ * ERR_CONFLICT. A directory into itself, and ".": ERR_BAD_REQUEST. */
+struct file_move {
+    const char *sandbox;
+    const char *path;
+    const char *to;
+};
+
+/* Set permissions. A symbolic link has none: ERR_BAD_REQUEST. */
+struct file_mode {
+    const char *sandbox;
+    const char *path;
+    int64_t mode; /* 0777 at most */
+};
+
 /* A TCP socket inside the sandbox's network namespace, not connected, non-blocking: whoever gets it
  * connects it to 127.0.0.1 or ::1 at `port`. */
 struct port_open {

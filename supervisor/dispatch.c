@@ -54,15 +54,29 @@ static bool must_wait(uint32_t type)
 /* Those that would change what is being copied, or take it away. */
 static bool must_wait_for_copy(uint32_t type)
 {
-    return type == MESSAGE_start || type == MESSAGE_stop || type == MESSAGE_destroy ||
-           type == MESSAGE_snapshot_make || type == MESSAGE_image_commit;
+    switch (type) {
+    case MESSAGE_start:
+    case MESSAGE_stop:
+    case MESSAGE_destroy:
+    case MESSAGE_snapshot_make:
+    case MESSAGE_image_commit:
+    case MESSAGE_file_commit:
+    case MESSAGE_file_remove:
+    case MESSAGE_directory_make:
+    case MESSAGE_file_move:
+    case MESSAGE_file_mode:
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* Those that look at the workspace. */
 static bool needs_disk(uint32_t type)
 {
     return type == MESSAGE_start || type == MESSAGE_snapshot_make ||
-           (type >= MESSAGE_file_list && type <= MESSAGE_directory_make);
+           (type >= MESSAGE_file_list && type <= MESSAGE_directory_make) ||
+           (type >= MESSAGE_file_stat && type <= MESSAGE_file_mode);
 }
 
 static int check_and_run(struct connection *connection, struct error *err)

@@ -89,6 +89,54 @@ int operation_directory_make(struct request *request, struct error *err)
     return 0;
 }
 
+static struct file_entry describe(const char *name, const struct stat *status)
+{
+    return (struct file_entry){
+        .name = name,
+        .mode = status->st_mode,
+        .size = status->st_size,
+        .uid = status->st_uid,
+        .gid = status->st_gid,
+        .modified_ns = nanoseconds(&status->st_mtim),
+    };
+}
+
+int operation_file_stat(struct request *request, struct error *err)
+{
+    const struct file_stat *body = request->body;
+    auto_close int workspace = sandbox_open_workspace(request->sandbox, err);
+    struct file_entry entry;
+    struct stat status;
+
+    if (workspace < 0 || files_stat(workspace, body->path, &status, err) < 0)
+        return -1;
+    entry = describe(".", &status);
+    connection_answer(request->connection, &schema_file_entry, &entry, -1);
+    return 0;
+}
+
+int operation_file_move(struct request *request, struct error *err)
+{
+    const struct file_move *body = request->body;
+    auto_close int workspace = sandbox_open_workspace(request->sandbox, err);
+
+    if (workspace < 0 || files_move(workspace, body->path, body->to, err) < 0)
+        return -1;
+    connection_answer(request->connection, &schema_nothing, &no_body, -1);
+    return 0;
+}
+
+int operation_file_mode(struct request *request, struct error *err)
+{
+    const struct file_mode *body = request->body;
+    auto_close int workspace = sandbox_open_workspace(request->sandbox, err);
+
+    if (workspace < 0 || files_set_mode(workspace, body->path, (mode_t)body->mode, err) < 0)
+        return -1;
+    connection_answer(request->connection, &schema_nothing, &no_body, -1);
+    return 0;
+}
+
 /* --- jobs ------------------------------------------------------------------------------------ */
 
 static void finished(void *data, const struct error *result)
@@ -199,14 +247,7 @@ static void stream_begin(struct stream *stream, int fd)
 
 static int list_one(const char *name, const struct stat *status, void *data, struct error *err)
 {
-    const struct file_entry entry = {
-        .name = name,
-        .mode = status->st_mode,
-        .size = status->st_size,
-        .uid = status->st_uid,
-        .gid = status->st_gid,
-        .modified_ns = nanoseconds(&status->st_mtim),
-    };
+    const struct file_entry entry = describe(name, status);
 
     return stream_add(data, &schema_file_entry, &entry, err);
 }

@@ -48,13 +48,13 @@ int files_normalise(const char *path, char out[PATH_MAX], struct error *err)
     return 0;
 }
 
-static bool is_workspace(const char *path)
+bool files_is_workspace(const char *path)
 {
     return strcmp(path, ".") == 0;
 }
 
-/* Split into the parent ("." at the top) and the last name, in place. */
-static void split(char *path, const char **parent, const char **name)
+/* In place. */
+void files_split(char *path, const char **parent, const char **name)
 {
     char *slash = strrchr(path, '/');
 
@@ -152,7 +152,7 @@ static int make_and_open(int workspace, const char *path, struct error *err)
 }
 
 /* The folder `path`, made with its parents where missing; again where one was removed behind us. */
-static int open_made(int workspace, const char *path, struct error *err)
+int files_open_made(int workspace, const char *path, struct error *err)
 {
     int fd = -1;
 
@@ -207,7 +207,7 @@ static int open_unnamed(int workspace, const char *parent, mode_t mode, int *fol
                         struct error *err)
 {
     for (int race = 0; race < RACES_MAX; race++) {
-        auto_close int at = open_made(workspace, parent, err);
+        auto_close int at = files_open_made(workspace, parent, err);
         struct stat status;
         int fd, reason;
 
@@ -238,11 +238,11 @@ int files_create(int workspace, const char *path, mode_t mode, struct upload *up
     upload_forget(upload);
     if (files_normalise(path, normal, err) < 0)
         return -1;
-    if (is_workspace(normal)) {
+    if (files_is_workspace(normal)) {
         errno = EISDIR;
         return files_error(err, path);
     }
-    split(normal, &parent, &name);
+    files_split(normal, &parent, &name);
     auto_close int folder = -1;
     auto_close int file = open_unnamed(workspace, parent, mode, &folder, err);
     if (file < 0)
@@ -313,7 +313,7 @@ int files_make_directory(int workspace, const char *path, struct error *err)
 
     if (files_normalise(path, normal, err) < 0)
         return -1;
-    auto_close int fd = open_made(workspace, normal, err);
+    auto_close int fd = files_open_made(workspace, normal, err);
     return fd < 0 ? -1 : 0;
 }
 
@@ -434,9 +434,9 @@ int files_remove(int workspace, int trash, const char *path, bool recursive, str
 
     if (files_normalise(path, normal, err) < 0)
         return -1;
-    if (is_workspace(normal))
+    if (files_is_workspace(normal))
         return error_set(err, ERR_BAD_REQUEST, "the workspace itself can't be removed");
-    split(normal, &parent, &name);
+    files_split(normal, &parent, &name);
     auto_close int folder = files_open_beneath(workspace, parent, FILES_FOLDER, 0);
     if (folder < 0)
         return files_error(err, path);

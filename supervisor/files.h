@@ -34,6 +34,10 @@ int files_create(int workspace, const char *path, mode_t mode, struct upload *up
 int upload_commit(struct upload *upload, struct error *err);
 void upload_forget(struct upload *upload);
 int files_make_directory(int workspace, const char *path, struct error *err);
+/* What the path is itself, with nothing opened. */
+int files_stat(int workspace, const char *path, struct stat *status, struct error *err);
+int files_move(int workspace, const char *path, const char *to, struct error *err);
+int files_set_mode(int workspace, const char *path, mode_t mode, struct error *err);
 /* `trash` is a folder of the same file system that the tenant does not see: what is removed
  * disappears at once, then is deleted there. */
 int files_remove(int workspace, int trash, const char *path, bool recursive, struct error *err);
@@ -56,6 +60,11 @@ int files_empty(int folder, struct error *err);
 /* For those files alone that walk workspaces: a path without "." and doubled slashes, "." for the
  * workspace itself; as openat(2), within `folder`; what `errno` means to who named the path. */
 enum { FILES_FOLDER = O_RDONLY | O_DIRECTORY | O_NONBLOCK };
+bool files_is_workspace(const char *normal);
+/* Into the parent ("." at the top) and the last name. */
+void files_split(char *normal, const char **parent, const char **name);
+/* The folder `path`, made with its parents where missing; again where one was removed behind us. */
+int files_open_made(int workspace, const char *path, struct error *err);
 int files_normalise(const char *path, char out[PATH_MAX], struct error *err);
 int files_open_beneath(int folder, const char *path, uint64_t flags, mode_t mode);
 int files_error(struct error *err, const char *path);

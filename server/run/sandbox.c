@@ -553,6 +553,38 @@ int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const ch
     return ask(link, SIMPLE(file_remove, &body, LONG_MS), err);
 }
 
+int sandbox_file_stat(struct sandbox_link *link, const char *sandbox, const char *path,
+                      struct arena *arena, struct file_entry *entry, struct error *err)
+{
+    struct call call = {
+        .type = MESSAGE_file_stat,
+        .body_schema = &schema_file_stat,
+        .body = &(struct file_stat){.sandbox = sandbox, .path = path},
+        .answer_schema = &schema_file_entry,
+        .answer = entry,
+        .arena = arena,
+        .deadline_ms = SHORT_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
+int sandbox_file_move(struct sandbox_link *link, const char *sandbox, const char *path,
+                      const char *to, struct error *err)
+{
+    const struct file_move body = {.sandbox = sandbox, .path = path, .to = to};
+
+    return ask(link, SIMPLE(file_move, &body, SHORT_MS), err);
+}
+
+int sandbox_file_mode(struct sandbox_link *link, const char *sandbox, const char *path,
+                      int64_t mode, struct error *err)
+{
+    const struct file_mode body = {.sandbox = sandbox, .path = path, .mode = mode};
+
+    return ask(link, SIMPLE(file_mode, &body, SHORT_MS), err);
+}
+
 int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path,
                            struct error *err)
 {

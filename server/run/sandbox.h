@@ -85,6 +85,13 @@ int sandbox_file_create(struct sandbox_link *link, const char *sandbox, const ch
 int sandbox_file_commit(struct sandbox_link *link, const char *sandbox, struct error *err);
 int sandbox_file_remove(struct sandbox_link *link, const char *sandbox, const char *path,
                         bool recursive, struct error *err);
+/* What the path is itself; its name is ".", and lies in the arena. */
+int sandbox_file_stat(struct sandbox_link *link, const char *sandbox, const char *path,
+                      struct arena *arena, struct file_entry *entry, struct error *err);
+int sandbox_file_move(struct sandbox_link *link, const char *sandbox, const char *path,
+                      const char *to, struct error *err);
+int sandbox_file_mode(struct sandbox_link *link, const char *sandbox, const char *path,
+                      int64_t mode, struct error *err);
 int sandbox_directory_make(struct sandbox_link *link, const char *sandbox, const char *path,
                            struct error *err);
 

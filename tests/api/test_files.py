@@ -162,3 +162,28 @@ def test_a_stopped_session_is_read_but_not_written(api, client, session):
     assert api.post(f"/api/sessions/{session.id}/files", params={"path": "new"}, files={"file": ("f", b"x")}).status_code == 409
     assert api.post(f"/api/sessions/{session.id}/exec", json={"command": "true"}).status_code == 409
     assert client.sessions.get(session.id).status == "stopped"
+
+
+def change(api, session, what, **body):
+    return api.patch(f"/api/sessions/{session.id}/files", params={"path": what}, json=body)
+
+
+def test_move_and_permissions(api, client, session):
+    client.sessions.exec(session.id, "echo x >f; mkdir -p full/d; echo y >full/g; ln -s f link; mkfifo pipe").check()
+    got = change(api, session, "f", path="new/deep/f", permissions="rwxr-x---").expect(200)
+    assert got == {"path": "new/deep/f", "kind": "file", "size": 2, "permissions": "rwxr-x---", "owner": "root", "group": "root"}
+    assert client.sessions.exec(session.id, "./new/deep/f; cat new/deep/f; test ! -e f && echo gone").stdout == "x\ngone\n"
+    assert change(api, session, "new/deep/f", path="a\ufffdFF").expect(200)["path"] == "a\ufffdFF"
+    assert client.sessions.read_file(session.id, "a\ufffdFF") == b"x\n"
+    assert change(api, session, "a\ufffdFF", permissions="600").expect(200)["permissions"] == "rw-------"
+    assert change(api, session, "pipe", permissions=None, path=None).expect(200)["kind"] == "other"
+    assert change(api, session, "a\ufffdFF", path="full/g").expect(200)["size"] == 2, "a file is replaced"
+    assert change(api, session, "link", path="full/link").expect(200)["kind"] == "symlink"
+    for path, body, status in (("nothing", {"path": "x"}, 404), ("full", {"path": "new"}, 409), ("new/deep", {"path": "gone"}, 200), ("new", {"path": "gone/empty"}, 200), ("gone", {"path": "old"}, 200), ("full", {"path": "new"}, 200), ("new/g", {"path": "new"}, 409), ("new", {"path": "new/d/x"}, 400),
+                               ("new/link", {"permissions": "644"}, 400), ("new/link", {"permissions": "644", "path": "x"}, 400), (".", {"path": "x"}, 400),
+                               ("new/g", {"path": "../x"}, 400), ("new/g", {"path": ""}, 400), ("new/g", {"path": "/x"}, 400), ("new/g", {"permissions": "999"}, 422),
+                               ("new/g", {"permissions": "rwxrwxrwt"}, 422), ("new/g", {"permissions": "4755"}, 422), ("new/g", {"path": 7}, 422), ("/etc/passwd", {"permissions": "777"}, 400)):
+        assert change(api, session, path, **body).status_code == status, (path, body)
+    assert names(client, session) == ["new", "old", "pipe"] and names(client, session, "new") == ["new/d", "new/g", "new/link"]
+    client.sessions.stop(session.id)
+    assert change(api, session, "new/g", path="x").status_code == 409

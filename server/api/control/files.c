@@ -90,6 +90,18 @@ static const struct field files_removal_fields[] = {
 };
 SCHEMA(files_removal);
 
+struct file_change {
+    const char *path;
+    const char *permissions;
+};
+
+static const struct field file_change_fields[] = {
+    {TEXT(file_change, path), .optional = true, .nullable = true, .about = "where it goes"},
+    {TEXT(file_change, permissions), .optional = true, .nullable = true,
+     .pattern = "([r-][w-][x-]){3}|0?[0-7]{3}", .about = "as rw-r--r-- or 644"},
+};
+SCHEMA(file_change);
+
 /* --- paths ------------------------------------------------------------------------------------ */
 
 /* The path without "." and doubled or trailing slashes, "." for the workspace itself, so that an
@@ -184,21 +196,28 @@ static const char *name_text(struct arena *arena, const char *name)
     return arena_copy(arena, text.data ? text.data : "", text.length);
 }
 
-static void add_entry(struct arena *arena, const char *path, const struct file_entry *entry,
-                      struct buffer *out)
+static struct workspace_entry show(struct arena *arena, const char *path,
+                                   const struct file_entry *entry)
 {
-    bool itself = strcmp(entry->name, ".") == 0;
-    struct workspace_entry shown = {
-        .path = name_text(arena, itself ? path
-                                 : strcmp(path, ".") == 0
-                                     ? entry->name
-                                     : arena_text(arena, "%s/%s", path, entry->name)),
+    return (struct workspace_entry){
+        .path = name_text(arena, path),
         .kind = kind_of(entry->mode),
         .size = entry->size,
         .permissions = permissions_of(arena, entry->mode),
         .owner = owner_of(arena, entry->uid),
         .group = owner_of(arena, entry->gid),
     };
+}
+
+static void add_entry(struct arena *arena, const char *path, const struct file_entry *entry,
+                      struct buffer *out)
+{
+    bool itself = strcmp(entry->name, ".") == 0, top = strcmp(path, ".") == 0;
+    struct workspace_entry shown = show(arena,
+                                        itself ? path
+                                        : top  ? entry->name
+                                               : arena_text(arena, "%s/%s", path, entry->name),
+                                        entry);
 
     json_encode(out, &schema_workspace_entry, &shown);
 }
@@ -387,4 +406,59 @@ int files_delete(struct request *req, struct response *res, struct error *err)
         request_begin(req, err) < 0 || session_use(req, session.id, err) < 0)
         return -1;
     return respond_nothing(res);
+}
+
+/* --- move and permissions --------------------------------------------------------------------- */
+
+static int64_t mode_of(const char *permissions)
+{
+    int64_t mode = 0;
+
+    if (strlen(permissions) < 9)
+        return strtol(permissions, NULL, 8);
+    for (size_t i = 0; i < 9; i++)
+        if (permissions[i] != '-')
+            mode |= 0400 >> i;
+    return mode;
+}
+
+static int change(struct request *req, const char *session_id, const char *path, const char *to,
+                  const char *permissions, struct error *err)
+{
+    struct file_entry before;
+
+    /* What can be told of the second step is told before the first. */
+    if (to && permissions) {
+        if (sandbox_file_stat(req->supervisor, session_id, path, req->arena, &before, err) < 0)
+            return -1;
+        if (S_ISLNK(before.mode))
+            return error_set(err, ERR_BAD_REQUEST, "a link has no permissions of its own");
+    }
+    if (to && sandbox_file_move(req->supervisor, session_id, path, to, err) < 0)
+        return -1;
+    return permissions ? sandbox_file_mode(req->supervisor, session_id, to ? to : path,
+                                           mode_of(permissions), err)
+                       : 0;
+}
+
+int files_change(struct request *req, struct response *res, struct error *err)
+{
+    const struct files_path_required *query = req->query;
+    const struct file_change *body = req->body;
+    struct workspace_entry shown;
+    struct session_found session;
+    struct file_entry entry;
+    const char *path, *to = NULL;
+
+    if (find_file(req, file_name_read(req->arena, query->path), false, &session, &path, err) < 0 ||
+        (body->path && tidy_path(req->arena, file_name_read(req->arena, body->path), &to, err) < 0))
+        return -1;
+    if (change(req, session.id, path, to, body->permissions, err) < 0)
+        return -1;
+    if (sandbox_file_stat(req->supervisor, session.id, to ? to : path, req->arena, &entry, err) <
+            0 ||
+        request_begin(req, err) < 0 || session_use(req, session.id, err) < 0)
+        return -1;
+    shown = show(req->arena, to ? to : path, &entry);
+    return respond(res, 200, &schema_workspace_entry, &shown);
 }
