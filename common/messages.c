@@ -157,6 +157,19 @@ static const struct field file_mode_fields[] = {
     ID(file_mode), PATH(file_mode), {NUMBER(file_mode, mode), .max = 0777}};
 SCHEMA(file_mode);
 
+static const struct field resources_fields[] = {ID(resources)};
+SCHEMA(resources);
+
+static const struct field sandbox_usage_fields[] = {
+    {NUMBER(sandbox_usage, disk_bytes)},         {NUMBER(sandbox_usage, disk_bytes_limit)},
+    {NUMBER(sandbox_usage, disk_inodes)},        {NUMBER(sandbox_usage, disk_inodes_limit)},
+    {NUMBER(sandbox_usage, memory_bytes)},       {NUMBER(sandbox_usage, memory_peak_bytes)},
+    {NUMBER(sandbox_usage, memory_limit_bytes)}, {NUMBER(sandbox_usage, pids)},
+    {NUMBER(sandbox_usage, pids_limit)},         {NUMBER(sandbox_usage, cpu_us)},
+    {NUMBER(sandbox_usage, oom_kills)},
+};
+SCHEMA(sandbox_usage);
+
 static const struct field port_open_fields[] = {
     ID(port_open),
     {NUMBER(port_open, port), .min = 1, .max = 65535},

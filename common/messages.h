@@ -239,6 +239,21 @@ struct file_mode {
     int64_t mode; /* 0777 at most */
 };
 
+/* What the sandbox uses now; what processes use is 0 when it does not run. A limit of 0: none. */
+struct resources {
+    const char *sandbox;
+};
+
+struct sandbox_usage {
+    int64_t disk_bytes, disk_bytes_limit; /* -1: nobody counts (STORAGE is plain). The limit is what
+                                             fits, without the file system's own */
+    int64_t disk_inodes, disk_inodes_limit;
+    int64_t memory_bytes, memory_peak_bytes, memory_limit_bytes;
+    int64_t pids, pids_limit;
+    int64_t cpu_us;    /* of all processors, since the start */
+    int64_t oom_kills; /* since the start */
+};
+
 /* A TCP socket inside the sandbox's network namespace, not connected, non-blocking: whoever gets it
  * connects it to 127.0.0.1 or ::1 at `port`. */
 struct port_open {
@@ -266,6 +281,6 @@ extern const struct schema schema_nothing;
 #include "common/messages.def"
 #undef MESSAGE
 extern const struct schema schema_exec_result, schema_sandbox_status, schema_sandbox_entry,
-    schema_file_entry, schema_file_info, schema_snapshot_entry;
+    schema_file_entry, schema_file_info, schema_snapshot_entry, schema_sandbox_usage;
 
 #endif

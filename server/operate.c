@@ -58,6 +58,42 @@ int operate_destroy(struct sandbox_link *link, const char *sandbox, struct error
     return check_id(sandbox, "sandbox", err) < 0 ? -1 : sandbox_destroy(link, sandbox, err);
 }
 
+/* A limit of 0 is none, and what is below 0 nobody counts. */
+static void print_use(FILE *out, const char *what, int64_t used, int64_t limit)
+{
+    fprintf(out, "%-8s", what);
+    if (used < 0)
+        fputs(" not counted", out);
+    else
+        fprintf(out, " %lld", (long long)used);
+    if (limit > 0)
+        fprintf(out, " of %lld", (long long)limit);
+    fputc('\n', out);
+}
+
+int operate_usage(struct sandbox_link *link, const char *sandbox, bool json, FILE *out,
+                  struct error *err)
+{
+    auto_buffer struct buffer text = {0};
+    struct sandbox_usage usage;
+
+    if (check_id(sandbox, "sandbox", err) < 0 || sandbox_usage(link, sandbox, &usage, err) < 0)
+        return -1;
+    if (json) {
+        json_encode(&text, &schema_sandbox_usage, &usage);
+        fprintf(out, "%s\n", text.data);
+        return 0;
+    }
+    print_use(out, "bytes", usage.disk_bytes, usage.disk_bytes_limit);
+    print_use(out, "files", usage.disk_inodes, usage.disk_inodes_limit);
+    print_use(out, "memory", usage.memory_bytes, usage.memory_limit_bytes);
+    print_use(out, "at most", usage.memory_peak_bytes, 0);
+    print_use(out, "pids", usage.pids, usage.pids_limit);
+    print_use(out, "cpu us", usage.cpu_us, 0);
+    print_use(out, "oom", usage.oom_kills, 0);
+    return 0;
+}
+
 /* --- snapshots -------------------------------------------------------------------------------- */
 
 int operate_snapshot_make(struct sandbox_link *link, const char *sandbox, FILE *out,

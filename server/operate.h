@@ -9,6 +9,9 @@
 #include "run/sandbox.h"
 
 int operate_list(struct sandbox_link *link, bool running_only, FILE *out, struct error *err);
+/* As JSON, or in words. */
+int operate_usage(struct sandbox_link *link, const char *sandbox, bool json, FILE *out,
+                  struct error *err);
 int operate_stop(struct sandbox_link *link, const char *sandbox, struct error *err);
 int operate_destroy(struct sandbox_link *link, const char *sandbox, struct error *err);
 

@@ -216,6 +216,7 @@ static const char *socket_path(struct buffer *path)
     }
 
 LINKED(sandbox_print, operate_list(link, options->running, stdout, err))
+LINKED(sandbox_use, operate_usage(link, arguments[0], options->json, stdout, err))
 LINKED(sandbox_end, operate_stop(link, arguments[0], err))
 LINKED(sandbox_remove, operate_destroy(link, arguments[0], err))
 LINKED(snapshot_take, operate_snapshot_make(link, arguments[0], stdout, err))
@@ -393,6 +394,8 @@ static const struct {
     {"image", "prune", image_prune, 0, 0, "[--force]",
      "remove what newer builds of images replaced"},
     {"sandbox", "list", sandbox_print, 0, 0, "[--running]", "the sandboxes of this machine"},
+    {"sandbox", "usage", sandbox_use, 1, 1, "[--json] ID",
+     "what it uses of its disk, of memory, processes and processors"},
     {"sandbox", "stop", sandbox_end, 1, 1, "ID", "end all that runs in it; its files stay"},
     {"sandbox", "destroy", sandbox_remove, 1, 1, "ID", "remove it, with its files"},
     {"snapshot", "make", snapshot_take, 1, 1, "SANDBOX",

@@ -572,21 +572,29 @@ bool cgroup_remove(const char *sandbox)
 
 int64_t cgroup_oom_kills(const char *sandbox)
 {
-    char path[PATH_MAX], text[512];
+    char text[512];
+    const char *found =
+        cgroup_read(sandbox, MEMORY, "memory.events", "memory.oom_control", text, sizeof(text))
+            ? strstr(text, "oom_kill ")
+            : NULL;
+
+    return found ? strtoll(found + strlen("oom_kill "), NULL, 10) : 0;
+}
+
+bool cgroup_read(const char *sandbox, unsigned controller, const char *unified, const char *old,
+                 char *text, size_t size)
+{
+    char path[PATH_MAX];
 
     for (size_t i = 0; i < hierarchy_count; i++) {
-        const char *found;
+        const struct hierarchy *at = &hierarchies[i];
 
-        if (!(hierarchies[i].holds & MEMORY))
+        if (controller ? !(at->holds & controller) : !at->unified)
             continue;
-        snprintf(path, sizeof(path), "%s/%s/%s", hierarchies[i].path, sandbox,
-                 hierarchies[i].unified ? "memory.events" : "memory.oom_control");
-        if (!file_read(path, text, sizeof(text)))
-            return 0;
-        found = strstr(text, "oom_kill ");
-        return found ? strtoll(found + strlen("oom_kill "), NULL, 10) : 0;
+        snprintf(path, sizeof(path), "%s/%s/%s", at->path, sandbox, at->unified ? unified : old);
+        return file_read(path, text, size);
     }
-    return 0;
+    return false;
 }
 
 void cgroup_each(void (*call)(const char *sandbox, void *data), void *data)

@@ -55,6 +55,10 @@ int cgroup_freeze(const char *sandbox, bool frozen, struct error *err);
 bool cgroup_remove(const char *sandbox);
 /* How many processes the kernel has killed for want of memory; 0 when it can't be told. */
 int64_t cgroup_oom_kills(const char *sandbox);
+/* Read a file of the sandbox's cgroup that has the controller (0: of the one of version 2), by the
+ * name that it has there; false when there is none. */
+bool cgroup_read(const char *sandbox, unsigned controller, const char *unified, const char *old,
+                 char *text, size_t size);
 /* Call with the name of every sandbox that has a cgroup. */
 void cgroup_each(void (*call)(const char *sandbox, void *data), void *data);
 

@@ -74,7 +74,7 @@ static bool must_wait_for_copy(uint32_t type)
 /* Those that look at the workspace. */
 static bool needs_disk(uint32_t type)
 {
-    return type == MESSAGE_start || type == MESSAGE_snapshot_make ||
+    return type == MESSAGE_start || type == MESSAGE_snapshot_make || type == MESSAGE_resources ||
            (type >= MESSAGE_file_list && type <= MESSAGE_directory_make) ||
            (type >= MESSAGE_file_stat && type <= MESSAGE_file_mode);
 }
@@ -99,7 +99,7 @@ static int check_and_run(struct connection *connection, struct error *err)
         return -1;
     request.sandbox = *(const char *const *)request.body; /* the first member of every message */
     box = sandbox_find(request.sandbox);
-    if (box && needs_disk(packet->header.type))
+    if (box && needs_disk(packet->header.type) && packet->header.type != MESSAGE_resources)
         box->used_ms = loop_now();
     if (box && !box->attached && !box->busy && !box->destroyed && needs_disk(packet->header.type) &&
         create_attach(box, err) < 0)

@@ -469,6 +469,21 @@ int sandbox_file_each(struct sandbox_link *link, const char *sandbox, const char
     return read_list(link, &call, &listing, err);
 }
 
+int sandbox_usage(struct sandbox_link *link, const char *sandbox, struct sandbox_usage *usage,
+                  struct error *err)
+{
+    struct call call = {
+        .type = MESSAGE_resources,
+        .body_schema = &schema_resources,
+        .body = &(struct resources){.sandbox = sandbox},
+        .answer_schema = &schema_sandbox_usage,
+        .answer = usage,
+        .deadline_ms = SHORT_MS,
+    };
+
+    return ask(link, &call, err);
+}
+
 /* --- snapshots -----------------------------------------------------------------------------------
  */
 

@@ -38,6 +38,10 @@ int sandbox_status(struct sandbox_link *link, const char *sandbox, struct arena 
 int sandbox_list(struct sandbox_link *link, struct arena *arena, struct sandbox_entry **entries,
                  size_t *count, struct error *err);
 
+/* What it uses of its disk, and of memory, processes and processors. */
+int sandbox_usage(struct sandbox_link *link, const char *sandbox, struct sandbox_usage *usage,
+                  struct error *err);
+
 /* A snapshot of a sandbox's workspace under an id of the caller's; `made` (texts in the arena) may
  * be NULL. Sandboxes are created from one by the member `snapshot` of struct create. */
 int sandbox_snapshot_make(struct sandbox_link *link, const char *sandbox, const char *snapshot,

@@ -67,6 +67,15 @@ def test_a_snapshot_is_made_listed_restored_and_removed(server, session, client)
     assert ctl(server, "snapshot", "restore", snapshot, session.id).returncode == 1
 
 
+def test_what_a_sandbox_uses_is_told(server, session, client):
+    client.sessions.exec(session.id, "head -c 3000000 /dev/zero > f").check()
+    used = json.loads(ctl(server, "sandbox", "usage", "--json", session.id).stdout)
+    assert used["memory_peak_bytes"] >= used["memory_bytes"] > 0 and used["pids"] >= 1 and used["cpu_us"] > 0
+    assert used["disk_bytes"] == -1 or 3000000 <= used["disk_bytes"] <= used["disk_bytes_limit"]
+    assert "memory " in ctl(server, "sandbox", "usage", session.id).stdout
+    assert ctl(server, "sandbox", "usage", "no-such").returncode == 1
+
+
 def test_a_used_image_stays(server, session):
     assert ctl(server, "image", "list").stdout == "base\n"
     done = ctl(server, "image", "remove", "base")

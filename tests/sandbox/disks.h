@@ -46,6 +46,30 @@ static inline int spares(void)
     return count_of(command);
 }
 
+/* What is there, for whoever has to find out why it is too much. */
+static inline void disks_show(void)
+{
+    fixture_shell("cd %s/state; ls -A spares sandboxes snapshots; "
+                  "grep ' %s/state/' /proc/$(sed -n 's/^pid //p' keeper)/mounts; "
+                  "cat /sys/block/loop*/loop/backing_file | grep '^%s/'; tail -20 %s/log",
+                  fixture_root, fixture_root, fixture_root, fixture_root);
+}
+
+/* The disks that are mounted, and the devices, are those of the spares. */
+static inline bool disks_are_spares(int patience_ms)
+{
+    int64_t end = fixture_now_ms() + patience_ms;
+
+    while (mounts() != spares() || (loops() != 0 && loops() != spares())) {
+        if (fixture_now_ms() >= end) {
+            disks_show();
+            return false;
+        }
+        usleep(20000);
+    }
+    return true;
+}
+
 static inline bool nothing_is_left(void)
 {
     return fixture_shell("test -z \"$(ls -A %s/state/sandboxes | grep -v '^.arm-')\"",
