@@ -380,38 +380,41 @@ const char *cgroup_describe(void)
 /* --- one sandbox ----------------------------------------------------------------------------- */
 
 static char spare[64];
-
-void cgroup_make_spare(void)
-{
-    static unsigned serial;
-    char path[PATH_MAX];
-    struct timespec now;
-
-    if (spare[0])
-        return;
-    /* Unlike any of an earlier supervisor, of which one may be in use. */
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(spare, sizeof(spare), "box-%llx-%x", (unsigned long long)now.tv_sec, ++serial);
-    /* What is missing is made, or fails, when it is used. */
-    for (size_t i = 0; i < hierarchy_count; i++) {
-        snprintf(path, sizeof(path), "%s/%s", hierarchies[i].path, spare);
-        if (mkdir(path, 0755) < 0)
-            break;
-    }
-}
-
-void cgroup_take_spare(char *name, size_t size)
-{
-    if (spare[0])
-        snprintf(name, size, "%s", spare);
-    spare[0] = '\0';
-}
+static struct limits spare_limits;
+static bool spare_is_whole;
 
 void cgroup_remove_spare(void)
 {
     if (spare[0])
         cgroup_remove(spare);
     spare[0] = '\0';
+}
+
+void cgroup_make_spare(const struct limits *limits)
+{
+    static unsigned serial;
+    struct timespec now;
+    struct error error;
+
+    if (spare[0] && memcmp(&spare_limits, limits, sizeof(*limits)) == 0)
+        return;
+    cgroup_remove_spare();
+    /* Unlike any of an earlier supervisor, of which one may be in use. */
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(spare, sizeof(spare), "box-%llx-%x", (unsigned long long)now.tv_sec, ++serial);
+    spare_limits = *limits;
+    /* What is missing is made, or fails, when it is used. */
+    spare_is_whole = cgroup_make(spare, limits, &error) == 0;
+}
+
+bool cgroup_take_spare(char *name, size_t size, const struct limits *limits)
+{
+    /* Limits are not changed: memory's two of v1 go up and down in different orders. */
+    if (!spare[0] || memcmp(&spare_limits, limits, sizeof(*limits)) != 0)
+        return false;
+    snprintf(name, size, "%s", spare);
+    spare[0] = '\0';
+    return spare_is_whole;
 }
 
 int cgroup_make(const char *sandbox, const struct limits *limits, struct error *err)
@@ -503,7 +506,7 @@ static void limits_lift(const struct hierarchy *at, const char *sandbox)
     }
 }
 
-void cgroup_kill(const char *sandbox)
+void cgroup_signal(const char *sandbox)
 {
     char path[PATH_MAX];
 
@@ -514,6 +517,11 @@ void cgroup_kill(const char *sandbox)
         snprintf(path, sizeof(path), "%s/%s/cgroup.procs", hierarchies[i].path, sandbox);
         kill_listed(path);
     }
+}
+
+void cgroup_kill(const char *sandbox)
+{
+    cgroup_signal(sandbox);
     for (size_t i = 0; i < hierarchy_count; i++)
         limits_lift(&hierarchies[i], sandbox);
 }

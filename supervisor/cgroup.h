@@ -39,16 +39,19 @@ bool cgroup_memory_is_unified(void);
 /* One line for the log: which controller is where. */
 const char *cgroup_describe(void);
 
-/* Make cgroups for a sandbox that is to come, since that is the dearest part of a start after its
- * namespaces; each call gives the name of what was made by the one before, or else `name`. */
-void cgroup_take_spare(char *name, size_t size);
-void cgroup_make_spare(void);
+/* Make cgroups for a sandbox that is to come, with the limits that it may have, since that is the
+ * dearest part of a start after its namespaces. Limits are zeroed before they are filled. */
+void cgroup_make_spare(const struct limits *limits);
+/* Their name, if these are their limits, else `name` stays. True: they are whole. */
+bool cgroup_take_spare(char *name, size_t size, const struct limits *limits);
 void cgroup_remove_spare(void);
 int cgroup_make(const char *sandbox, const struct limits *limits, struct error *err);
 int cgroup_enter(const char *sandbox, struct cgroup_entry *entry, struct error *err);
 /* SIGKILL to every process, and no limit any more that could keep them from dying. Missing cgroups
  * are fine. */
 void cgroup_kill(const char *sandbox);
+/* SIGKILL alone, which is enough for nearly all. */
+void cgroup_signal(const char *sandbox);
 /* Let nothing of the sandbox run, and wait until nothing does; or let all run again. */
 int cgroup_freeze(const char *sandbox, bool frozen, struct error *err);
 /* True when they are gone. */

@@ -264,7 +264,7 @@ static void teardown_begin(struct sandbox *box, const char *folder, const char *
     snprintf(teardown->folder, sizeof(teardown->folder), "%s", folder);
     if (box->state == SANDBOX_RUNNING && box->slot >= 0)
         statistics_oom_kills(box);
-    cgroup_kill(box->cgroup);
+    cgroup_signal(box->cgroup); /* teardown_again helps who does not end by that */
     process = loop_release(&box->process);
     if (process < 0 && cgroup_remove(box->cgroup)) {
         remove_rest(teardown);
@@ -419,11 +419,12 @@ static int make_boot(char boot[BOOT_LENGTH + 1], struct error *err)
 }
 
 static struct timer spare_cgroup;
+static struct limits latest_limits;
 
 static void make_spare_cgroup(struct timer *timer)
 {
     (void)timer;
-    cgroup_make_spare();
+    cgroup_make_spare(&latest_limits);
 }
 
 int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct error *err)
@@ -442,7 +443,9 @@ int lifecycle_begin(struct sandbox *box, struct spawn_request *request, struct e
         return -1;
     snprintf(request->sandbox, sizeof(request->sandbox), "%s", box->id);
     snprintf(request->cgroup, sizeof(request->cgroup), "%s", box->id);
-    cgroup_take_spare(request->cgroup, sizeof(request->cgroup));
+    request->cgroup_is_ready =
+        cgroup_take_spare(request->cgroup, sizeof(request->cgroup), &request->limits);
+    latest_limits = request->limits;
     loop_set(&spare_cgroup, SPARE_MS, make_spare_cgroup);
     snprintf(box->cgroup, sizeof(box->cgroup), "%s", request->cgroup);
     reports = spawn_begin(request, -1, err);

@@ -267,7 +267,7 @@ static int spawn_one(const struct spawn_request *request, int result, struct err
                    request->self_test ? "image" : request->image, &image, err) < 0)
         return -1;
     report.image = image.inode;
-    if (cgroup_make(request->cgroup, &request->limits, err) < 0 ||
+    if ((!request->cgroup_is_ready && cgroup_make(request->cgroup, &request->limits, err) < 0) ||
         cgroup_enter(request->cgroup, &entry, err) < 0)
         return -1;
     auto_close int listener = make_listener(folder, err);

@@ -34,7 +34,8 @@ struct spawn_request {
     bool self_test; /* not init, but selftest.c; the image is in the sandbox's folder */
     int64_t slot;
     struct limits limits;
-    bool egress; /* a network that leads out, from network_pool.c */
+    bool cgroup_is_ready; /* it has its limits already */
+    bool egress;          /* a network that leads out, from network_pool.c */
 };
 
 enum spawn_stage {
