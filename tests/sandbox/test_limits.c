@@ -156,7 +156,9 @@ START_TEST(temporary_files_are_bounded_in_size_and_number)
             "i=$((i+1)); done 2>/dev/null; test $i -lt 1024 && test $i -gt 900 && echo number; "
             "rm -f f*; echo x >again && echo room",
             folder);
-        ck_prints(id, command, "size\nnumber\nroom\n");
+        ck_prints(id, command,
+                  "size\n"
+                  "number\nroom\n"); /* each a word, also for the spelling */
     }
     fixture_destroy(id);
     restart("TMP_INODES", NULL);
