@@ -31,6 +31,8 @@ static int map_ids(int report, struct error *err)
  * process is: earlier, and /proc/self/cgroup would show the host's paths. */
 int userns_enter(struct containment *containment, struct error *err)
 {
+    static const char no_domain[] = "(none)"; /* a copy of the host's, till now */
+
     if (map_ids(containment->report, err) < 0)
         return -1;
     if (unshare(CLONE_NEWCGROUP) < 0)
@@ -43,7 +45,8 @@ int userns_enter(struct containment *containment, struct error *err)
      * Kernels without keys need none. */
     if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
         return error_set_errno(err, ERR_INTERNAL, "session keyring");
-    if (sethostname(containment->hostname, strlen(containment->hostname)) < 0)
+    if (sethostname(containment->hostname, strlen(containment->hostname)) < 0 ||
+        setdomainname(no_domain, strlen(no_domain)) < 0)
         return error_set_errno(err, ERR_INTERNAL, "sethostname");
     return 0;
 }

@@ -89,6 +89,21 @@ static void host_open(void)
     tell("BATTERY_CPU=200000 100000");
 }
 
+/* Another tenant, who has things by the same names. */
+static const char *neighbour_open(void)
+{
+    const char *id = fixture_running();
+    auto_outcome struct outcome map =
+        fixture_run(id, "read a b c </proc/self/uid_map; echo $b", 5000);
+
+    tell("BATTERY_NEIGHBOUR=%ld", atol(outcome_text(&map)));
+    ck_prints(id,
+              "/battery --stay >/tmp/stay 2>&1 & until test -s /tmp/stay; do sleep 0.02; done; cat "
+              "/tmp/stay",
+              "stays\n");
+    return id;
+}
+
 static void host_close(void)
 {
     ck_assert_int_eq(kill(host.process, 0), 0);
@@ -163,7 +178,7 @@ START_TEST(nothing_is_let_out)
     size_t checks = 0;
 
     host_open();
-    const char *id = prepared(way);
+    const char *neighbour = neighbour_open(), *id = prepared(way);
     auto_outcome struct outcome outcome = run_battery(id, way);
 
     for (char *save, *line = strtok_r(outcome.out.bytes.data, "\n", &save); line;
@@ -178,6 +193,8 @@ START_TEST(nothing_is_let_out)
     ck_assert_msg(checks > 400, "%s: only %zu checks: %s", way->name, checks,
                   outcome.errors.bytes.data ? outcome.errors.bytes.data : "");
     ck_assert_int_eq(outcome.result.exit_code, 0);
+    ck_prints(neighbour, "/battery --true && echo lives", "lives\n");
+    fixture_destroy(neighbour);
     fixture_destroy(id);
     host_close();
 }

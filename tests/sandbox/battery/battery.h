@@ -32,11 +32,12 @@ struct battery {
 
 extern const struct battery battery_proc, battery_processes, battery_fs, battery_cgroup,
     battery_sys, battery_calls, battery_net, battery_sockets, battery_tty, battery_limit,
-    battery_abi, battery_unix, battery_compat, battery_compat_io;
+    battery_abi, battery_unix, battery_compat, battery_compat_io, battery_neighbour;
 
 /* What else the program does than its checks. */
 int bomb_main(const char *name);
 int traps_main(void);
+int stay_main(void);
 int exchange_main(const char *one, const char *other);
 int spin_main(bool tracing);
 
@@ -52,5 +53,6 @@ int works(const char *what, long result);
 
 /* What the host's side told (the environment), or NULL. */
 const char *told(const char *name);
+void *page_of_zeroes(void);
 
 #endif

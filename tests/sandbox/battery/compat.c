@@ -393,8 +393,9 @@ static int system_told(const void *row)
     const char *hostname = told("BATTERY_HOSTNAME");
 
     (void)row;
-    return WORKS_FINE(uname(&names)) | WORKS_FINE(sysinfo(&info)) |
-           WORKS_FINE(getrusage(RUSAGE_SELF, &usage)) |
+    if (uname(&names) < 0 || strcmp(names.domainname, "(none)") != 0)
+        return broken("the domain is %s", names.domainname);
+    return WORKS_FINE(sysinfo(&info)) | WORKS_FINE(getrusage(RUSAGE_SELF, &usage)) |
            (!hostname || strcmp(names.nodename, hostname) == 0 ? HOLDS
                                                                : broken("%s", names.nodename));
 }

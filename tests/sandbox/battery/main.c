@@ -16,7 +16,7 @@ enum { PATIENCE_SECONDS = 30 };
 static const struct battery *const batteries[] = {
     &battery_proc,    &battery_processes, &battery_fs,     &battery_cgroup,    &battery_sys,
     &battery_calls,   &battery_net,       &battery_tty,    &battery_limit,     &battery_abi,
-    &battery_sockets, &battery_unix,      &battery_compat, &battery_compat_io,
+    &battery_sockets, &battery_unix,      &battery_compat, &battery_compat_io, &battery_neighbour,
 };
 
 int broken(const char *format, ...)
@@ -50,6 +50,13 @@ const char *told(const char *name)
     const char *value = getenv(name);
 
     return value && *value ? value : NULL;
+}
+
+void *page_of_zeroes(void)
+{
+    static char page[4096];
+
+    return page;
 }
 
 /* A signal is told as 128 and its number. */
@@ -139,6 +146,8 @@ int main(int argc, char **argv)
         return geteuid() == 0 || getegid() == 0;
     if (strcmp(word, "--bomb") == 0 && argc > 2)
         return bomb_main(argv[2]);
+    if (strcmp(word, "--stay") == 0)
+        return stay_main();
     if (strcmp(word, "--traps") == 0)
         return traps_main();
     if (strcmp(word, "--exchange") == 0 && argc > 3)

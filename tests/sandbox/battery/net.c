@@ -17,13 +17,6 @@
 
 enum { NETLINK_ROUTE = 0, ULP = 31 };
 
-static void *page_of_zeroes(void)
-{
-    static char page[4096];
-
-    return page;
-}
-
 /* --- one socket a row ------------------------------------------------------------------------ */
 
 struct attempt {
