@@ -14,7 +14,7 @@ def battery(client, session):
 
 
 # What can't be told there: nothing was left for it to look at.
-LOOKED_AT_ELSEWHERE = {"proc.monitors_cannot_be_traced", "proc.setuid_program", "unix.supervisor_socket", "compat.limits_told"}
+LOOKED_AT_ELSEWHERE = {"proc.setuid_program", "unix.supervisor_socket", "compat.limits_told"}
 
 
 def failures(output):

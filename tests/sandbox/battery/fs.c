@@ -228,6 +228,51 @@ static int privileged_attributes(const void *row)
            REFUSED(ioctl(open("/workspace", O_RDONLY | O_CLOEXEC), 0xc0045877, 0));
 }
 
+/* What the maker of a disk may ask of it: nobody inside, whatever the file system. */
+static int disk_controls(const void *data)
+{
+    static const struct {
+        const char *name;
+        unsigned long number;
+    } requests[] = {
+        {"FIFREEZE", 0xc0045877},
+        {"FITHAW", 0xc0045878},
+        {"FITRIM", 0xc0185879},
+        {"FS_IOC_SHUTDOWN", 0x8004587d},
+        {"RESIZE_FS", 0x40086610},
+        {"GROUP_EXTEND", 0x40086607},
+        {"GROUP_ADD", 0x40286608},
+        {"SWAP_BOOT", 0x6611},
+        {"MIGRATE", 0x6609},
+        {"CHECKPOINT", 0x4004662b},
+        {"SETFSUUID", 0x4008662c},
+        {"SETFSLABEL", 0x41009432},
+        {"SET_TUNE_SB", 0x40e8662e},
+        {"SET_ENCRYPTION", 0x800c6613},
+        {"BLKDISCARD", 0x1277},
+        {"FIBMAP", 1},
+        {"FS_IOC_ADD_ENCRYPTION_KEY", 0xc0506617},
+        {"BTRFS_SNAP_CREATE", 0x50009401},
+        {"XFS_FSBULKSTAT", 0xc0205865},
+    };
+    const struct place *place = data;
+    static const int flags[] = {0x10 /* immutable */, 0x20 /* append only */,
+                                0x4000 /* journal data */};
+    int folder = open(place->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file, verdict = HOLDS;
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/controlled.%d", place->path, getuid());
+    file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    for (size_t i = 0; i < COUNT(requests); i++)
+        verdict |=
+            refused(requests[i].name, ioctl(folder, requests[i].number, page_of_zeroes()), 0) |
+            refused(requests[i].name, ioctl(file, requests[i].number, page_of_zeroes()), 0);
+    for (size_t i = 0; i < COUNT(flags); i++)
+        verdict |= refused("SETFLAGS", ioctl(file, 0x40086602, &flags[i]), 0);
+    unlink(path);
+    return verdict;
+}
+
 static int ids_beyond_the_range(const void *row)
 {
     (void)row;
@@ -423,6 +468,9 @@ static const struct check checks[] = {
     {"cwd_inside_root", cwd_inside_root, NULL, EVERYBODY},
     {"host_files", host_files, NULL, EVERYBODY},
     {"privileged_attributes", privileged_attributes, NULL, EVERYBODY},
+    {"disk_controls_root", disk_controls, &flags_root, EVERYBODY},
+    {"disk_controls_workspace", disk_controls, &flags_workspace, EVERYBODY},
+    {"disk_controls_tmp", disk_controls, &flags_tmp, EVERYBODY},
     {"ids_beyond_the_range", ids_beyond_the_range, NULL, EVERYBODY},
     {"system_folder_is_empty", system_folder_is_empty, NULL, EVERYBODY},
     {"links_lead_nowhere", links_lead_nowhere, NULL, EVERYBODY},
