@@ -39,6 +39,7 @@ struct command {
     struct sandbox *box;
     struct connection *connection; /* NULL: nobody waits */
     int64_t oom_before;
+    int64_t started_ms;
     bool timed_out;
     struct timer backstop;
     /* Until init could take it: */
@@ -303,6 +304,17 @@ void exec_abandon(struct command *command)
     loop_set(&command->backstop, BACKSTOP_MS, overdue);
 }
 
+void exec_end_short_of_memory(struct sandbox *box)
+{
+    int64_t kills = statistics_oom_kills(box);
+
+    for (struct command *command = box->commands, *next; command; command = next) {
+        next = command->next;
+        if (kills > command->oom_before)
+            answer(command, SIGKILL, loop_now() - command->started_ms);
+    }
+}
+
 void exec_end_all(struct sandbox *box, const struct error *reason)
 {
     loop_close_watch(&box->control);
@@ -395,6 +407,7 @@ int operation_exec(struct request *request, struct error *err)
     command->connection = request->connection;
     command->connection->command = command;
     command->oom_before = statistics_oom_kills(box);
+    command->started_ms = loop_now();
     loop_set(&command->backstop, body->timeout_ms + BACKSTOP_MS, overdue);
     wire_packet_close(&request->connection->packet);
     flush(box);

@@ -17,6 +17,9 @@ void exec_name(struct sandbox *box, const char *hostname,
 int64_t exec_running(void);
 /* The peer went away: the command and its tree are ended. */
 void exec_abandon(struct command *command);
+/* Init has ended by itself: commands during which the kernel killed for want of memory are answered
+ * so. */
+void exec_end_short_of_memory(struct sandbox *box);
 /* The sandbox is ending: answer everybody who waits for a command in it. */
 void exec_end_all(struct sandbox *box, const struct error *reason);
 

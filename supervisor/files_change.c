@@ -29,7 +29,7 @@ int files_stat(int workspace, const char *path, struct stat *status, struct erro
 
 int files_set_mode(int workspace, const char *path, mode_t mode, struct error *err)
 {
-    struct stat status;
+    struct stat status = {0};
     auto_close int fd = open_itself(workspace, path, &status, err);
     char own[64];
 

@@ -344,7 +344,7 @@ static _Noreturn void monitor(struct exec *exec, char **texts, const int *fds, i
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (children < 0 || (command = vfork()) < 0) {
+    if (children < 0 || (command = vfork()) < 0) { /* NOLINT: meant */
         dprintf(fds[2], "cannot start a process: %s\n", strerror(errno));
         _exit(MONITOR_FAILED);
     }

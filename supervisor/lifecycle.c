@@ -328,6 +328,7 @@ static void process_ended(struct watch *watch, uint32_t events)
     LOG(WARNING, "sandbox_ended", V("sandbox", (const char *)box->id),
         V("oom_kills", (long)statistics_oom_kills(box)));
     statistics_count(STATISTIC_sandbox_ended_total, 0);
+    exec_end_short_of_memory(box);
     box->failure.kind = ERR_NONE;
     teardown_begin(box, box->id, "the sandbox ended");
 }

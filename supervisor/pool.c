@@ -47,7 +47,7 @@ static struct spawn_request general(const struct spawn_request *request)
 
 static bool same(const struct spawn_request *a, const struct spawn_request *b)
 {
-    return memcmp(a, b, sizeof(*a)) == 0;
+    return memcmp(a, b, sizeof(*a)) == 0; /* NOLINT: see general */
 }
 
 static bool was_made_as(const struct sandbox *box, const struct spawn_request *wanted)

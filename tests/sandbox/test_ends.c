@@ -163,6 +163,51 @@ START_TEST(a_lack_of_memory_is_told_from_a_kill)
 }
 END_TEST
 
+/* Init is killed from outside, as the kernel does where all of a sandbox ends (memory.oom.group). */
+static void kill_init_later(const char *id, int after_ms)
+{
+    if (fork() == 0) {
+        usleep((useconds_t)after_ms * 1000);
+        _exit(fixture_shell("kill -9 $(sed -n 's/^pid //p' %s/state/sandboxes/%s/state)",
+                            fixture_root, id));
+    }
+}
+
+START_TEST(a_sandbox_that_ends_for_want_of_memory_says_so)
+{
+    for (int lack = 1; lack >= 0; lack--) {
+        const char *id = fixture_id(),
+                   *argv[] = {"/bin/sh", "-c",
+                              lack ? "dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null; "
+                                     "sleep 60"
+                                   : "sleep 60"};
+        struct start start = fixture_start(id);
+        struct exec exec = fixture_exec(id, argv, 3, 30000);
+        auto_outcome struct outcome outcome = {0};
+        int result;
+
+        start.memory_bytes = 64 * MEGABYTE;
+        ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
+        ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+        kill_init_later(id, 1500);
+        result = sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                              &outcome.result, &fixture_error);
+        if (lack) {
+            ck_assert_msg(result == 0, "%s", fixture_error.message);
+            ck_assert_int_eq(outcome.result.exit_code, 137);
+            ck_assert_int_eq(outcome.result.signal, SIGKILL);
+            ck_assert(outcome.result.oom_killed && !outcome.result.timed_out);
+            ck_assert_int_ge(outcome.result.duration_ms, 500);
+        } else {
+            ck_refused(result, ERR_CONFLICT);
+        }
+        wait(NULL);
+        ck_soon(count_zombies() == 0, GRACE_MS);
+        fixture_destroy(id);
+    }
+}
+END_TEST
+
 /* --- many at once ---------------------------------------------------------------------------- */
 
 static const struct {
@@ -263,6 +308,7 @@ int main(void)
     tcase_add_test(tests, a_caller_that_is_killed_takes_its_command_along);
     tcase_add_test(tests, what_is_left_in_the_background_writes_on);
     tcase_add_test(tests, a_lack_of_memory_is_told_from_a_kill);
+    tcase_add_test(tests, a_sandbox_that_ends_for_want_of_memory_says_so);
     tcase_add_test(tests, each_of_many_has_its_own_answer);
     tcase_add_test(tests, the_time_is_that_of_the_command);
     tcase_add_test(tests, nobody_is_left_unreaped);

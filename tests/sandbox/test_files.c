@@ -383,7 +383,7 @@ static const struct {
     {"empty", "full", ERR_CONFLICT, "ls full", "f\n"},
     {"file", "full", ERR_CONFLICT, "ls full", "f\n"},
     {"full", "file", ERR_CONFLICT, "ls full", "f\n"},
-    {"full", "full/in/itself", ERR_BAD_REQUEST, "ls full", "f\nin\n"},
+    {"full", "full/sub/itself", ERR_BAD_REQUEST, "ls full", "f\nsub\n"},
     {"missing", "new/name", ERR_NOT_FOUND, "test ! -e new && echo none", "none\n"},
     {".", "x", ERR_BAD_REQUEST, "ls full", "f\n"},
     {"file", ".", ERR_BAD_REQUEST, "cat file", "file\n"},
