@@ -215,8 +215,8 @@ $(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(HTTP
 
 # Test programs read queries.def and their own fixtures; the scripts know where things were built.
 $(UNIT:%=%.o) $(SANDBOX:%=%.o): $(O)/sql/queries.def $(O)/sql/migrations.def
-unit sandbox units api bench memcheck coverage replay check run: export O := $(O)
-unit sandbox units api bench memcheck coverage replay check: export BUILD := $(BUILD)
+unit sandbox soak units api bench memcheck coverage replay check run: export O := $(O)
+unit sandbox soak units api bench memcheck coverage replay check: export BUILD := $(BUILD)
 
 .PHONY: tests
 tests: $(PROGRAMS) $(UNIT) $(SANDBOX) $(FUZZ)
@@ -241,6 +241,10 @@ api: $(PROGRAMS) ## tests of the real programs through their API; ARGS goes to p
 
 replay: $(FUZZ) ## what fuzzing has found so far, once more
 	@tests/run.sh replay
+
+.PHONY: soak
+soak: $(O)/tests/sandbox/test_soak $(PROGRAMS) ## a thousand sandboxes and two hundred kill -9, as root; some minutes
+	@SOAK=1 TEST_SECONDS=2400 tests/run.sh soak
 
 FUZZ_SECONDS ?= 60
 fuzz: ## every fuzz target for FUZZ_SECONDS, one after the other; FUZZ_TARGETS="wire path" chooses

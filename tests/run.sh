@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run tests that were built: tests/run.sh STAGE...   with stages unit, replay, sandbox, units, api, lint, memcheck, bench.
+# Run tests that were built: tests/run.sh STAGE...   with stages unit, replay, sandbox, soak, units, api, lint, memcheck, bench.
 #
 # O says where they were built. A stage `api` or `bench` that stands alone hands the words behind it to its program.
 set -uo pipefail
@@ -105,6 +105,12 @@ stage_sandbox() {
     export SANDBOX_TEST_IMAGE=$top/build/images/base
     # shellcheck disable=SC2086
     check_programs sandbox $programs
+}
+
+stage_soak() {
+    [ "$(id -u)" = 0 ] || { echo "soak: only root can make sandboxes"; return 1; }
+    container/base-image.sh build/images base || return 1
+    SANDBOX_TEST_IMAGE=$top/build/images/base check_programs soak "$O/tests/sandbox/test_soak"
 }
 
 # The systemd units, under a systemd in namespaces. Where none can be had, the reason is printed and counts as one that was skipped.
