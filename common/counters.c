@@ -133,7 +133,8 @@ void counters_substitute(struct counter_family *families, size_t count, const ch
         buffer_add(&values, families[i].values, (size_t)(at - families[i].values));
         buffer_text(&values, list);
         buffer_text(&values, at + strlen(mark));
-        families[i].values = values.data;
+        free(families[i].made);
+        families[i].values = families[i].made = values.data;
     }
 }
 

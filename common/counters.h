@@ -24,6 +24,7 @@ struct counter_family {
     const char *labels;  /* "handler,method", or NULL */
     const char *values;  /* per label its values: "a|b,GET|POST"; samples: their product */
     const char *buckets; /* histograms: upper bounds, ascending, without +Inf */
+    char *made;          /* `values`, where they were substituted; else NULL */
 };
 
 /* Put `list` ("a|b|c") where the families' values have `mark` ("@handlers"): for what another table

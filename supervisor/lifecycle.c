@@ -49,15 +49,19 @@ static const struct nothing no_body;
 void lifecycle_settle(struct sandbox *box, const struct error *failure)
 {
     struct connection *asker = box->asker;
+    struct error told = {.kind = ERR_NONE};
     char id[sizeof(box->id)];
 
+    /* Both may be the sandbox's own, which may be gone before they are told. */
     memcpy(id, box->id, sizeof(id));
+    if (failure)
+        told = *failure;
     box->busy = false;
     box->asker = NULL;
     if (box->destroyed && box->slot < 0)
         sandbox_forget(box);
-    if (asker && failure && failure->kind != ERR_NONE)
-        connection_refuse(asker, failure);
+    if (asker && told.kind != ERR_NONE)
+        connection_refuse(asker, &told);
     else if (asker)
         connection_answer(asker, &schema_nothing, &no_body, -1);
     connection_resume(id);
