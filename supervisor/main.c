@@ -42,7 +42,7 @@
 #include "supervisor/storage.h"
 #include "supervisor/storekeeper.h"
 
-enum { SYSTEMD_FIRST = 3, BACKLOG = 128 };
+enum { SYSTEMD_FIRST = 3, BACKLOG = 128, SETTLE_MS = 5000 };
 
 static bool stopping;
 static bool spawner_died; /* then the sandboxes run on, whatever STOP_ON_EXIT says */
@@ -259,6 +259,7 @@ static void stop(void)
     notify_send("STOPPING=1");
     connection_close_all();
     spawn_close(); /* nothing new */
+    storekeeper_settle(SETTLE_MS);
     pool_close();
     cgroup_remove_spare();
     ports_close();

@@ -125,6 +125,18 @@ static void hear(struct watch *watch, uint32_t events)
     finish(call, &result);
 }
 
+void storekeeper_settle(int patience_ms)
+{
+    int64_t end = loop_now() + patience_ms;
+
+    while (calls && loop_now() < end) {
+        struct pollfd event = {.fd = answers.fd, .events = POLLIN};
+
+        if (poll(&event, 1, (int)(end - loop_now())) > 0)
+            hear(&answers, EPOLLIN);
+    }
+}
+
 int storekeeper_watch(struct error *err)
 {
     int sockets[2];

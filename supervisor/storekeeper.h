@@ -49,6 +49,8 @@ void keeper_close(int state);
 int storekeeper_open(int disks, struct error *err);
 /* Listen to it; after loop_open. */
 int storekeeper_watch(struct error *err);
+/* Before the end: let what was begun be done, so that what comes next finds no disk half made. */
+void storekeeper_settle(int patience_ms);
 void storekeeper_close(void);
 /* Its pid: without it there are no disks. */
 pid_t storekeeper_pid(void);
