@@ -129,7 +129,10 @@ cp -al "$cached/." "$target/" 2>/dev/null || {
 }
 chmod 0755 "$target"
 # What it replaces stays for the sandboxes that stand on it; sandboxctl image prune removes it.
-if [ -d "$images/$name" ]; then
+# A link leads to a version in the store, which stays there.
+if [ -L "$images/$name" ]; then
+    rm -f -- "$images/$name"
+elif [ -d "$images/$name" ]; then
     mv -T "$images/$name" "$(mktemp -d "$images/.old.XXXXXX")"
 fi
 mv -T "$target" "$images/$name"

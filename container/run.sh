@@ -511,6 +511,9 @@ main() {
         wait "${pid_of[image]}" || exit 1
         unset 'pid_of[image]'
     fi
+    # With a digest it can be verified, and built upon.
+    [ -L "$state/.images/$image" ] || IMAGES_DIR="$state/.images" "$state/bin/sandboxctl" image adopt "$image" >/dev/null ||
+        say "the image $image stays a folder without a digest"
     if [ -z "${DATABASE_URL:-}" ]; then
         postgres_bin
         make_cluster

@@ -16,7 +16,9 @@
 #include "common/token.h"
 #include "doctor.h"
 #include "images/adopt.h"
+#include "images/build.h"
 #include "images/import.h"
+#include "images/record.h"
 #include "images/store.h"
 #include "operate.h"
 #include "run/sandbox.h"
@@ -42,6 +44,8 @@ static struct {
     const char *builder;
     int64_t id_base;
     int64_t sandboxes_max;
+    int64_t build_memory_mb;
+    int64_t build_step_seconds;
 } paths;
 
 #define PATHS_SETTING(kind, member, name, default_value, meaning)                                \
@@ -73,6 +77,10 @@ static const struct setting table[] = {
                  "the supervisor's, for doctor: first user id of the sandboxes"),
     PATHS_NUMBER(sandboxes_max, "SANDBOXES_MAX", "2000", 1, 60000,
                  "the supervisor's, for doctor: sandboxes that may run at once"),
+    PATHS_NUMBER(build_memory_mb, "BUILD_MEMORY_MB", "2048", 64, 1048576,
+                 "MiB of memory of a sandbox in which an image is built"),
+    PATHS_NUMBER(build_step_seconds, "BUILD_STEP_SECONDS", "1800", 1, 3600,
+                 "how long each command of a build may take"),
 };
 
 /* The options of all commands. */
@@ -86,6 +94,7 @@ struct options {
     bool json;
     bool long_form;
     const char *reference;
+    const char *recipe;
 };
 
 /* --- the database
@@ -252,21 +261,27 @@ static const char *find_builder(char out[PATH_MAX])
 
 static int image_build(const struct options *options, char **arguments, struct error *err)
 {
+    auto_buffer struct buffer socket = {0};
     char place[PATH_MAX];
-    const char *builder = find_builder(place);
-    const char *name = arguments[0] ? arguments[0] : "base";
-    /* Asked for by name, an image is built anew, unless it is not there at all. */
-    char *fresh[] = {(char *)builder, (char *)"--fresh", (char *)paths.images, (char *)name, NULL};
-    char *cached[] = {(char *)builder, (char *)paths.images, (char *)name, NULL};
+    const struct image_build build = {
+        .images = paths.images,
+        .socket = socket_path(&socket),
+        .state = paths.supervisor_state,
+        .name = arguments[0] ? arguments[0] : "base",
+        .fresh = options->fresh,
+        .memory_mb = paths.build_memory_mb,
+        .step_seconds = paths.build_step_seconds,
+    };
 
-    if (!store_is_name(name))
-        return error_set(
-            err, ERR_INVALID,
-            "an image's name has a-z, 0-9, . _ and -, and starts with a letter or digit");
+    if (options->recipe && options->packages)
+        return error_set(err, ERR_INVALID, "a recipe has its own packages");
+    if (options->recipe && !arguments[0])
+        return error_set(err, ERR_INVALID, "what a recipe makes needs a name");
+    if (options->recipe)
+        return build_from_recipe(&build, options->recipe, err);
     if (options->packages && setenv("IMAGE_PACKAGES", options->packages, 1) < 0)
         return error_set_errno(err, ERR_INTERNAL, "setenv");
-    execv(builder, options->fresh ? fresh : cached);
-    return error_set_errno(err, ERR_UNAVAILABLE, "%s", builder);
+    return build_by_program(&build, find_builder(place), err);
 }
 
 static int open_images(struct buffer *socket, struct store *store, struct error *err)
@@ -333,6 +348,16 @@ static int image_prune(const struct options *options, char **arguments, struct e
     return open_images(&socket, &store, err) < 0 ? -1 : store_prune(&store, options->force, err);
 }
 
+static int image_log(const struct options *options, char **arguments, struct error *err)
+{
+    auto_buffer struct buffer socket = {0};
+    auto_store struct store store = {.fd = -1, .lock = -1};
+
+    (void)options;
+    return open_images(&socket, &store, err) < 0 ? -1
+                                                 : record_print(&store, arguments[0], stdout, err);
+}
+
 static int image_verify(const struct options *options, char **arguments, struct error *err)
 {
     auto_buffer struct buffer socket = {0};
@@ -382,8 +407,9 @@ static const struct {
     {"key", "list", key_list, 0, 0, "[--project P]", "the keys of one project, or of all"},
     {"key", "revoke", key_revoke, 1, 1, "ID", "a key is refused from now on"},
     {"migrate", NULL, run_migrate, 0, 0, "", "bring the database to this version"},
-    {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [NAME]",
-     "build an image from Debian packages (default: base)"},
+    {"image", "build", image_build, 0, 1, "[--fresh] [--packages FILE] [--recipe FILE] [NAME]",
+     "build an image from Debian packages (default: base), or by a recipe on another"},
+    {"image", "log", image_log, 1, 1, "NAME", "what the latest build said, and how it went"},
     {"image", "import", image_import, 2, 2, "[--reference R] SOURCE NAME",
      "make an image of an OCI layout, an archive of docker save, or a root file system's"},
     {"image", "adopt", image_adopt, 1, 1, "NAME",
@@ -431,6 +457,7 @@ static int parse_options(int argc, char **argv, struct options *options)
         {"json", no_argument, NULL, 'j'},
         {"long", no_argument, NULL, 'g'},
         {"reference", required_argument, NULL, 'R'},
+        {"recipe", required_argument, NULL, 'c'},
         {"help", no_argument, NULL, 'h'},
         {"settings-manual", no_argument, NULL, 'm'},
         {NULL, 0, NULL, 0},
@@ -465,6 +492,9 @@ static int parse_options(int argc, char **argv, struct options *options)
             break;
         case 'R':
             options->reference = optarg;
+            break;
+        case 'c':
+            options->recipe = optarg;
             break;
         case 'h':
             print_help(stdout);

@@ -27,17 +27,13 @@ static int copy_folder(int from, int work, const char *name, struct layer *layer
     return syncfs(to) < 0 ? error_set_errno(err, ERR_INTERNAL, "copy the folder") : 0;
 }
 
-static int adopt(const struct store *store, int work, const char *name,
+static int adopt(const struct store *store, int work, int folder, const char *name,
                  char digest[SHA256_HEX_SIZE], struct error *err)
 {
     static const char made[] = "layer";
     auto_buffer struct buffer manifest = {0};
-    auto_close int folder =
-        openat(store->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct layer layer = {0};
 
-    if (folder < 0)
-        return error_set_errno(err, ERR_INVALID, "image %s is no folder", name);
     if (copy_folder(folder, work, made, &layer, err) < 0 ||
         store_keep_layer(store, work, made, layer.tree_sha256, err) < 0)
         return -1;
@@ -46,13 +42,28 @@ static int adopt(const struct store *store, int work, const char *name,
     return store_commit(store, work, manifest.data, name, digest, err);
 }
 
+int adopt_folder(const struct store *store, int folder, const char *name,
+                 char digest[SHA256_HEX_SIZE], struct error *err)
+{
+    struct error cleanup;
+    char work[32];
+    int result;
+
+    if (geteuid() != 0)
+        return error_set(err, ERR_FORBIDDEN, "only root can give an image a digest");
+    auto_close int fd = store_work_open(store, work, err);
+    if (fd < 0)
+        return -1;
+    result = adopt(store, fd, folder, name, digest, err);
+    if (store_work_close(store, work, &cleanup) < 0 && result == 0)
+        *err = cleanup, result = -1;
+    return result;
+}
+
 int adopt_image(const struct store *store, const char *name, char digest[SHA256_HEX_SIZE],
                 struct error *err)
 {
     struct image_entry image;
-    struct error cleanup;
-    char work[32];
-    int result;
 
     if (store_find(store, name, &image, err) < 0)
         return -1;
@@ -60,13 +71,8 @@ int adopt_image(const struct store *store, const char *name, char digest[SHA256_
         memcpy(digest, image.digest, SHA256_HEX_SIZE);
         return 0;
     }
-    if (geteuid() != 0)
-        return error_set(err, ERR_FORBIDDEN, "only root can give an image a digest");
-    auto_close int fd = store_work_open(store, work, err);
-    if (fd < 0)
-        return -1;
-    result = adopt(store, fd, name, digest, err);
-    if (store_work_close(store, work, &cleanup) < 0 && result == 0)
-        *err = cleanup, result = -1;
-    return result;
+    auto_close int folder =
+        openat(store->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return folder < 0 ? error_set_errno(err, ERR_INVALID, "image %s is no folder", name)
+                      : adopt_folder(store, folder, name, digest, err);
 }

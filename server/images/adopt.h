@@ -10,4 +10,8 @@
 int adopt_image(const struct store *store, const char *name, char digest[SHA256_HEX_SIZE],
                 struct error *err);
 
+/* Give `name` to the files of `folder`, a descriptor, of the same file system. */
+int adopt_folder(const struct store *store, int folder, const char *name,
+                 char digest[SHA256_HEX_SIZE], struct error *err);
+
 #endif

@@ -12,6 +12,7 @@
 #include "common/scope.h"
 #include "common/tree.h"
 #include "images/layer.h"
+#include "images/record.h"
 #include "images/store.h"
 #include "images/use.h"
 
@@ -26,10 +27,25 @@ struct listing {
     size_t count;
 };
 
-static int take_size(const char *word, const char *value, void *context)
+/* One line of it. */
+struct row {
+    const char *name;
+    struct image_entry image;
+    struct record record;
+    bool there;     /* else it is being built for the first time, or was not built */
+    int64_t layers; /* -1: it is damaged */
+    int64_t size;
+    size_t sandboxes;
+    char made[32];
+};
+
+static int take_line(const char *word, const char *value, void *context)
 {
+    struct row *row = context;
+
     if (strcmp(word, "size") == 0)
-        *(int64_t *)context = strtoll(value, NULL, 10);
+        row->size = strtoll(value, NULL, 10);
+    row->layers += strcmp(word, "layer") == 0;
     return 0;
 }
 
@@ -42,54 +58,102 @@ static int add_size(int directory, const char *path, const char *name, const str
     return 0;
 }
 
-/* -1: it is damaged. */
-static int64_t size_of(const struct store *store, const char *name, const struct image_entry *image)
+static void measure(const struct store *store, struct row *row)
 {
     auto_arena struct arena arena = {0};
     struct error ignored;
-    int64_t size = 0;
+    int result;
 
-    if (*image->digest)
-        return store_read_manifest(store, image->digest, &arena, take_size, &size, &ignored) < 0
-                   ? -1
-                   : size;
-    auto_close int folder = openat(store->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return folder < 0 || tree_each(folder, add_size, &size, &ignored) < 0 ? -1 : size;
+    if (*row->image.digest) {
+        result = store_read_manifest(store, row->image.digest, &arena, take_line, row, &ignored);
+    } else {
+        auto_close int folder = openat(store->fd, row->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        row->layers = 1;
+        result = folder < 0 ? -1 : tree_each(folder, add_size, &row->size, &ignored);
+    }
+    if (result < 0)
+        row->layers = row->size = -1;
+}
+
+static const char *state_of(const struct row *row)
+{
+    if (row->layers < 0)
+        return "damaged";
+    return row->record.kind != RECORD_NONE ? record_name(row->record.kind) : "ready";
+}
+
+static void print_line(const struct listing *listing, const struct row *row)
+{
+    fprintf(listing->out, "%-24s  %-12.12s  %8" PRId64 "  %6" PRId64 "  %-20s  %-8s  %s\n",
+            row->name, *row->image.digest ? row->image.digest : "-",
+            row->size < 0 ? -1 : row->size >> 20, row->layers, row->made, state_of(row),
+            !listing->known  ? "unknown"
+            : row->sandboxes ? "used"
+                             : "unused");
+}
+
+static void print_json(struct listing *listing, const struct row *row)
+{
+    auto_buffer struct buffer out = {0};
+    bool failed = row->record.kind == RECORD_FAILED;
+
+    json_format(&out,
+                "%j{\"name\":%s,\"digest\":%s,\"size\":%d,\"layers\":%d,\"created\":%s,"
+                "\"state\":%s,\"error\":%s,",
+                listing->count++ ? "," : "", row->name,
+                *row->image.digest ? row->image.digest : NULL, row->size, row->layers,
+                row->there ? row->made : NULL, state_of(row),
+                !failed               ? NULL
+                : row->record.cut_off ? "it was cut off"
+                                      : row->record.text);
+    if (listing->known)
+        json_format(&out, "\"used\":%j,\"sandboxes\":%d}", row->sandboxes ? "true" : "false",
+                    (int64_t)row->sandboxes);
+    else
+        buffer_text(&out, "\"used\":null,\"sandboxes\":null}");
+    fputs(out.data, listing->out);
+}
+
+static void print_row(struct listing *listing, struct row *row)
+{
+    struct tm when;
+
+    if (row->there) {
+        measure(listing->store, row);
+        row->sandboxes = use_count(&listing->use, (int64_t)row->image.status.st_ino);
+        strftime(row->made, sizeof(row->made), "%Y-%m-%dT%H:%M:%SZ",
+                 gmtime_r(&row->image.status.st_ctim.tv_sec, &when));
+    }
+    if (listing->style == STORE_TABLE)
+        print_line(listing, row);
+    else
+        print_json(listing, row);
 }
 
 static int list_image(const char *name, void *context, struct error *err)
 {
     struct listing *listing = context;
-    struct image_entry image;
-    char made[32];
-    struct tm when;
-    int64_t size;
-    bool used;
+    struct row row = {.name = name, .there = true};
 
-    if (!store_is_name(name) || store_find(listing->store, name, &image, err) < 0)
+    if (!store_is_name(name) || store_find(listing->store, name, &row.image, err) < 0)
         return 0;
     if (listing->style == STORE_NAMES)
         return fprintf(listing->out, "%s\n", name) < 0 ? -1 : 0;
-    size = size_of(listing->store, name, &image);
-    used = use_has(&listing->use, (int64_t)image.status.st_ino) || use_has(&listing->use, 0);
-    strftime(made, sizeof(made), "%Y-%m-%dT%H:%M:%SZ",
-             gmtime_r(&image.status.st_ctim.tv_sec, &when));
-    if (listing->style == STORE_TABLE) {
-        fprintf(listing->out, "%-24s  %-12.12s  %8" PRId64 "  %s  %s\n", name,
-                *image.digest ? image.digest : "-", size < 0 ? -1 : size >> 20, made,
-                size < 0          ? "damaged"
-                : !listing->known ? "unknown"
-                : used            ? "used"
-                                  : "unused");
+    record_read(listing->store, name, &row.record);
+    print_row(listing, &row);
+    return 0;
+}
+
+static int list_build(const char *name, void *context, struct error *err)
+{
+    struct listing *listing = context;
+    struct row row = {.name = name, .made = "-"};
+
+    if (store_find(listing->store, name, &row.image, err) == 0 ||
+        record_read(listing->store, name, &row.record) < 0 || row.record.kind == RECORD_READY)
         return 0;
-    }
-    auto_buffer struct buffer row = {0};
-    json_format(&row, "%j{\"name\":%s,\"digest\":%s,\"size\":%d,\"created\":%s,\"used\":%j}",
-                listing->count++ ? "," : "", name, *image.digest ? image.digest : NULL, size, made,
-                !listing->known ? "null"
-                : used          ? "true"
-                                : "false");
-    fputs(row.data, listing->out);
+    print_row(listing, &row);
     return 0;
 }
 
@@ -102,10 +166,13 @@ int store_list(const struct store *store, enum store_style style, FILE *out, str
     if (style != STORE_NAMES)
         listing.known = use_read(store, &listing.use, &ignored) == 0;
     if (style == STORE_TABLE)
-        fprintf(out, "%-24s  %-12s  %8s  %-20s  %s\n", "NAME", "DIGEST", "MIB", "CREATED", "USE");
+        fprintf(out, "%-24s  %-12s  %8s  %6s  %-20s  %-8s  %s\n", "NAME", "DIGEST", "MIB", "LAYERS",
+                "CREATED", "STATE", "USE");
     if (style == STORE_JSON)
         fputc('[', out);
     result = store_each(store->fd, ".", list_image, &listing, err);
+    if (result == 0 && style != STORE_NAMES)
+        result = record_each(store, list_build, &listing, err);
     if (style == STORE_JSON)
         fputs("]\n", out);
     use_done(&listing.use);
@@ -157,7 +224,7 @@ static bool is_used(const struct collection *collection, const char *path)
 
     return collection->use &&
            fstatat(collection->store->fd, path, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           (use_has(collection->use, (int64_t)status.st_ino) || use_has(collection->use, 0));
+           use_count(collection->use, (int64_t)status.st_ino) > 0;
 }
 
 static int remove_at(const struct collection *collection, const char *place, const char *name,
@@ -236,12 +303,11 @@ int store_prune(const struct store *store, bool force, struct error *err)
 static int refuse_used(const struct store *store, const struct image_entry *image, struct use *use,
                        struct error *err)
 {
-    size_t count = 0;
+    size_t count;
 
     if (use_read(store, use, err) < 0)
         return -1;
-    for (size_t i = 0; i < use->count; i++)
-        count += use->inodes[i] == (int64_t)image->status.st_ino || use->inodes[i] == 0;
+    count = use_count(use, (int64_t)image->status.st_ino);
     if (count)
         return error_set(err, ERR_CONFLICT, "%zu sandboxes run on it; stop them, or say --force",
                          count);
@@ -266,6 +332,7 @@ int store_remove(const struct store *store, const char *name, bool force, struct
             return error_add_context(err, "%s is now %s", name, hidden);
         return -1;
     }
+    record_remove(store, name);
     return collect(store, force ? NULL : &use, err);
 }
 

@@ -204,6 +204,16 @@ static int give_name(const struct store *store, const char *target, const char *
     return 0;
 }
 
+int store_name(const struct store *store, const char *digest, const char *name, struct error *err)
+{
+    char target[sizeof(IMAGES_STORE) + SHA256_HEX_SIZE];
+
+    snprintf(target, sizeof(target), IMAGES_STORE "/%s", digest);
+    if (give_name(store, target, name, err) < 0)
+        return -1;
+    return fsync(store->fd) < 0 ? error_set_errno(err, ERR_INTERNAL, "image") : 0;
+}
+
 int store_commit(const struct store *store, int work, const char *manifest, const char *name,
                  char digest[SHA256_HEX_SIZE], struct error *err)
 {
@@ -222,7 +232,5 @@ int store_commit(const struct store *store, int work, const char *manifest, cons
         return -1;
     if (renameat2(work, made, store->fd, target, RENAME_NOREPLACE) < 0 && errno != EEXIST)
         return error_set_errno(err, ERR_INTERNAL, "image");
-    if (give_name(store, target, name, err) < 0)
-        return -1;
-    return fsync(store->fd) < 0 ? error_set_errno(err, ERR_INTERNAL, "image") : 0;
+    return store_name(store, digest, name, err);
 }

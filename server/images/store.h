@@ -52,6 +52,8 @@ bool store_is_digest(const char *text);
  * pruned. `work` is a folder of the store to make things in. */
 int store_commit(const struct store *store, int work, const char *manifest, const char *name,
                  char digest[SHA256_HEX_SIZE], struct error *err);
+/* Give `name` to a version that is there, in one step, whatever the name was before. */
+int store_name(const struct store *store, const char *digest, const char *name, struct error *err);
 /* A folder of the store to make things in, with a name that store_work_close removes. */
 int store_work_open(const struct store *store, char name[32], struct error *err);
 int store_work_close(const struct store *store, const char *name, struct error *err);

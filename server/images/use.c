@@ -106,12 +106,13 @@ int use_read(const struct store *store, struct use *use, struct error *err)
     return starting;
 }
 
-bool use_has(const struct use *use, int64_t inode)
+size_t use_count(const struct use *use, int64_t inode)
 {
+    size_t count = 0;
+
     for (size_t i = 0; i < use->count; i++)
-        if (use->inodes[i] == inode)
-            return true;
-    return false;
+        count += use->inodes[i] == inode || use->inodes[i] == 0;
+    return count;
 }
 
 void use_done(struct use *use)

@@ -13,8 +13,8 @@ struct use {
 /* Ask the supervisor, and wait for what is on its way up. Without one, sandboxes may run on all the
  * same: then read what it wrote down. */
 int use_read(const struct store *store, struct use *use, struct error *err);
-/* Whether one stands on the folder with this inode. 0: on any that is not known. */
-bool use_has(const struct use *use, int64_t inode);
+/* How many stand on the folder with this inode, or may: of some it is not known. */
+size_t use_count(const struct use *use, int64_t inode);
 void use_done(struct use *use);
 #define auto_use __attribute__((cleanup(use_done)))
 

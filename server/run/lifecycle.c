@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/scope.h"
+#include "run/build.h"
 #include "run/capacity.h"
 #include "run/events.h"
 #include "run/guard.h"
@@ -660,7 +661,7 @@ static int compare(const struct census *census, struct arena *arena, struct erro
                 census->entries[i].state = 0; /* it has a row */
     }
     for (size_t i = 0; i < census->count; i++)
-        if (census->entries[i].state &&
+        if (census->entries[i].state && !build_is_sandbox(census->entries[i].sandbox) &&
             settle_stray(census, census->entries[i].sandbox, &failure) < 0)
             note(census->entries[i].sandbox, &failure);
     return 0;

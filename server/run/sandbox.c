@@ -822,6 +822,8 @@ struct stream {
     int fd; /* -1: ended */
     size_t keep;
     struct sandbox_output *output;
+    sandbox_hear *hear; /* of what is not kept; NULL: nobody */
+    void *context;
 };
 
 /* Read what is there, once. False when nothing more is there now. */
@@ -852,6 +854,8 @@ static bool stream_read(struct stream *stream)
         return false;
     }
     stream->output->total += got;
+    if (stream->hear)
+        stream->hear(dropped, (size_t)got, stream->context);
     return true;
 }
 
@@ -942,11 +946,9 @@ static int exec_run(struct sandbox_link *link, struct call *call, int cancel_fd,
     return exec_wait(link, call, cancel_fd, streams, err);
 }
 
-int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd,
-                 struct sandbox_output *out, struct sandbox_output *errors,
-                 struct exec_result *result, struct error *err)
+static int exec_streams(struct sandbox_link *link, const struct exec *exec, int cancel_fd,
+                        struct stream *streams, struct exec_result *result, struct error *err)
 {
-    struct stream streams[2] = {{-1, keep, out}, {-1, keep, errors}};
     struct call call = {
         .type = MESSAGE_exec,
         .body_schema = &schema_exec,
@@ -960,4 +962,26 @@ int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep
     for (size_t i = 0; i < 2; i++)
         stream_finish(&streams[i]);
     return answer;
+}
+
+int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep, int cancel_fd,
+                 struct sandbox_output *out, struct sandbox_output *errors,
+                 struct exec_result *result, struct error *err)
+{
+    struct stream streams[2] = {{.fd = -1, .keep = keep, .output = out},
+                                {.fd = -1, .keep = keep, .output = errors}};
+
+    return exec_streams(link, exec, cancel_fd, streams, result, err);
+}
+
+int sandbox_exec_heard(struct sandbox_link *link, const struct exec *exec, int cancel_fd,
+                       sandbox_hear *hear, void *context, struct exec_result *result,
+                       struct error *err)
+{
+    struct sandbox_output outputs[2] = {0};
+    struct stream streams[2] = {
+        {.fd = -1, .output = &outputs[0], .hear = hear, .context = context},
+        {.fd = -1, .output = &outputs[1], .hear = hear, .context = context}};
+
+    return exec_streams(link, exec, cancel_fd, streams, result, err);
 }

@@ -69,6 +69,12 @@ int sandbox_exec(struct sandbox_link *link, const struct exec *exec, size_t keep
                  struct sandbox_output *out, struct sandbox_output *errors,
                  struct exec_result *result, struct error *err);
 
+/* The same, with both outputs told as they come, in no bounds. */
+typedef void sandbox_hear(const char *bytes, size_t length, void *context);
+int sandbox_exec_heard(struct sandbox_link *link, const struct exec *exec, int cancel_fd,
+                       sandbox_hear *hear, void *context, struct exec_result *result,
+                       struct error *err);
+
 /* Call with each entry of a directory, in the order of their names' bytes, or with the one that
  * `path` is otherwise (its name is "."). An entry is there for its call alone; a call that fails
  * ends the list. */
