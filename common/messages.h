@@ -245,8 +245,8 @@ struct resources {
 };
 
 struct sandbox_usage {
-    int64_t disk_bytes, disk_bytes_limit; /* -1: nobody counts (STORAGE is plain). The limit is what
-                                             fits, without the file system's own */
+    int64_t disk_bytes, disk_bytes_limit; /* -1: nobody counts (plain; files on btrfs). The limit is
+                                             what fits, without the file system's own */
     int64_t disk_inodes, disk_inodes_limit;
     int64_t memory_bytes, memory_peak_bytes, memory_limit_bytes;
     int64_t pids, pids_limit;

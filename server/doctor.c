@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "common/arena.h"
+#include "common/btrfs.h"
 #include "common/ids.h"
 #include "common/json.h"
 #include "common/kernel.h"
@@ -410,43 +411,18 @@ static enum doctor_finding check_mkfs(const struct doctor *doctor, struct doctor
     return is_program(doctor, "mkfs.ext4") ? DOCTOR_GOOD : DOCTOR_ADVICE;
 }
 
-/* Options of the mount that a folder is on. */
-static void mount_options(const struct doctor *doctor, const char *folder, char options[1024])
-{
-    char path[PATH_MAX], line[4096], target[1024], found[1024];
-    size_t longest = 0;
-
-    path_under(doctor, path, "/proc/self/mounts");
-    auto_fclose FILE *mounts = fopen(path, "re");
-    options[0] = '\0';
-    while (mounts && fgets(line, sizeof(line), mounts)) {
-        size_t length;
-
-        if (sscanf(line, "%*s %1023s %*s %1023s", target, found) != 2)
-            continue;
-        length = strcmp(target, "/") == 0 ? 0 : strlen(target);
-        if (length >= longest && strncmp(folder, target, length) == 0 &&
-            (folder[length] == '/' || folder[length] == '\0')) {
-            longest = length;
-            snprintf(options, 1024, "%s", found);
-        }
-    }
-}
-
 /* What STORAGE=auto of the supervisor would choose; without any it does not start. */
 static enum doctor_finding check_sizes(const struct doctor *doctor, struct doctor_row *row)
 {
-    char folder[PATH_MAX], options[1024];
+    char folder[PATH_MAX];
     struct statfs status = {0};
     struct error error;
 
     find_folder(doctor, folder);
-    mount_options(doctor, doctor->state, options);
     if (statfs(folder, &status) == 0 && status.f_type == TMPFS_MAGIC)
         return tell(row, DOCTOR_GOOD, "tmpfs, which is gone with a reboot");
-    if (has_word(options, "prjquota") || has_word(options, "pquota"))
-        return tell(row, DOCTOR_GOOD, "project quotas");
-    if (status.f_type == BTRFS_SUPER_MAGIC)
+    auto_close int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (btrfs_is(fd) && btrfs_has_quotas(fd))
         return tell(row, DOCTOR_GOOD, "quota groups of btrfs");
     if (has_loop(doctor, &error) && is_program(doctor, "mkfs.ext4"))
         return tell(row, DOCTOR_GOOD, "an ext4 image in a loop device each");
@@ -725,7 +701,8 @@ static const struct check {
       {"loop devices", check_loop, "for sizes of workspaces: " LOOP_DEVICE_CURE},
       {"mkfs.ext4", check_mkfs, "for sizes of workspaces: apt-get install e2fsprogs"},
       {"sizes of workspaces", check_sizes,
-       "modprobe loop and apt-get install e2fsprogs; QUOTA_REQUIRED=0 does without"},
+       "modprobe loop and apt-get install e2fsprogs, or SUPERVISOR_STATE on btrfs with btrfs quota "
+       "enable; QUOTA_REQUIRED=0 does without"},
       {"veth", check_veth, "for sandboxes with a network: a kernel with CONFIG_VETH"},
       {"nftables", check_nft,
        "for sandboxes with a network: apt-get install nftables, a kernel with CONFIG_NF_TABLES"},

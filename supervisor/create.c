@@ -83,6 +83,16 @@ static void create_done(void *data, const struct error *result)
         lifecycle_settle(box, &error);
 }
 
+static int begin_restored(struct sandbox *box, const char *id, struct error *err)
+{
+    struct snapshot snapshot;
+
+    if (snapshots_find(id, &snapshot, err) < 0)
+        return -1;
+    return sandbox_begin_restored(box, id, snapshot_is_whole(&snapshot, &box->disk), create_done,
+                                  err);
+}
+
 static int create_cold(struct request *request, const struct disk *disk, struct error *err)
 {
     const char *snapshot = ((const struct create *)request->body)->snapshot;
@@ -90,8 +100,7 @@ static int create_cold(struct request *request, const struct disk *disk, struct 
     int made;
 
     box->disk = *disk;
-    made = snapshot ? sandbox_begin_restored(box, snapshot, create_done, err)
-                    : create_disk(box, create_done, err);
+    made = snapshot ? begin_restored(box, snapshot, err) : create_disk(box, create_done, err);
     if (made < 0) {
         sandbox_forget(box);
         return -1;

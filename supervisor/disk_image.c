@@ -183,7 +183,7 @@ static int make_image(const char *path, const struct disk *disk, struct error *e
 
 /* A device that has this file as its own; what a supervisor before us attached and a sandbox still
  * uses must not be attached twice, or two file systems would write to one disk. */
-static int find_device(int file, char device[32])
+static int find_device(int file, char device[LOOP_NAME])
 {
     DIR *directory = opendir("/sys/block");
     struct dirent *entry;
@@ -197,7 +197,7 @@ static int find_device(int file, char device[32])
 
         if (strncmp(entry->d_name, "loop", 4) != 0)
             continue;
-        snprintf(device, 32, "/dev/%.20s", entry->d_name);
+        snprintf(device, LOOP_NAME, "/dev/%.20s", entry->d_name);
         auto_close int fd = open(device, O_RDONLY | O_CLOEXEC);
         if (fd >= 0 && ioctl(fd, LOOP_GET_STATUS64, &info) == 0 && info.lo_inode == status.st_ino &&
             info.lo_device == status.st_dev)
@@ -209,7 +209,7 @@ static int find_device(int file, char device[32])
 }
 
 /* The lock belongs to the open file, which the device keeps: who can't have it finds the device. */
-static int open_device(const char *path, char device[32], struct error *err)
+static int open_device(const char *path, char device[LOOP_NAME], struct error *err)
 {
     for (int race = 0; race < FIND_RACES; race++) {
         auto_close int file = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -228,27 +228,38 @@ static int open_device(const char *path, char device[32], struct error *err)
     return error_set(err, ERR_UNAVAILABLE, "the sandbox's disk is in use elsewhere");
 }
 
-int image_attach(const char *folder, struct error *err)
+/* What a tenant writes are files in it; the file system itself only the kernel has written. */
+static int mount_device(const char device[LOOP_NAME], struct error *err)
 {
-    char path[PATH_MAX], device[32];
-
-    snprintf(path, sizeof(path), "%s/" IMAGE, folder);
-    auto_close int open_until_mounted = open_device(path, device, err);
-    if (open_until_mounted < 0)
-        return -1;
-    /* What a tenant writes are files in it; the file system itself only the kernel has written. */
     auto_close int filesystem = fsopen("ext4", FSOPEN_CLOEXEC);
+
     if (filesystem < 0 || fsconfig(filesystem, FSCONFIG_SET_STRING, "source", device, 0) < 0 ||
         fsconfig(filesystem, FSCONFIG_SET_FLAG, "noinit_itable", NULL, 0) < 0 ||
         fsconfig(filesystem, FSCONFIG_SET_FLAG, "discard", NULL, 0) < 0 ||
         fsconfig(filesystem, FSCONFIG_SET_STRING, "errors", "remount-ro", 0) < 0 ||
         fsconfig(filesystem, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return error_set_errno(err, ERR_INTERNAL, "mount the image of a disk");
-    auto_close int mount = fsmount(filesystem, FSMOUNT_CLOEXEC,
-                                   MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME);
-    if (mount < 0)
-        return error_set_errno(err, ERR_INTERNAL, "mount the image of a disk");
-    return disk_mount(mount, folder, err);
+    int mount = fsmount(filesystem, FSMOUNT_CLOEXEC,
+                        MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME);
+    return mount < 0 ? error_set_errno(err, ERR_INTERNAL, "mount the image of a disk") : mount;
+}
+
+int image_attach(const char *folder, struct error *err)
+{
+    char path[PATH_MAX], device[LOOP_NAME];
+
+    snprintf(path, sizeof(path), "%s/" IMAGE, folder);
+    auto_close int open_until_mounted = open_device(path, device, err);
+    auto_close int mount = open_until_mounted < 0 ? -1 : mount_device(device, err);
+    return mount < 0 ? -1 : disk_mount(mount, folder, err);
+}
+
+int image_mount_file(int file, struct error *err)
+{
+    char device[LOOP_NAME];
+    auto_close int open_until_mounted = loop_device_attach(file, device, err);
+
+    return open_until_mounted < 0 ? -1 : mount_device(device, err);
 }
 
 int image_make(const char *folder, const struct disk *disk, struct error *err)
@@ -264,6 +275,20 @@ int image_make(const char *folder, const struct disk *disk, struct error *err)
     if (chmod(path, 0700) < 0)
         return error_set_errno(err, ERR_INTERNAL, "root of a disk");
     return 0;
+}
+
+int image_clone(int file, const char *folder, struct error *err)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/disk", folder);
+    if (mkdir(path, 0700) < 0)
+        return error_set_errno(err, ERR_INTERNAL, "mkdir of a disk");
+    snprintf(path, sizeof(path), "%s/" IMAGE, folder);
+    auto_close int own = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (own < 0 || ioctl(own, FICLONE, file) < 0)
+        return error_set_errno(err, ERR_UNAVAILABLE, "clone a disk");
+    return image_attach(folder, err);
 }
 
 void image_forsake(const char *folder)

@@ -97,6 +97,7 @@ static int tmpfs_attach(const char *folder, struct error *err)
 const struct disk_backend disk_backends[] = {
     [STORAGE_PLAIN] = {"plain", plain_probe, plain_make, plain_attach},
     [STORAGE_TMPFS] = {"tmpfs", tmpfs_probe, tmpfs_make, tmpfs_attach},
+    [STORAGE_REFLINK] = {"reflink", reflink_probe, reflink_make, plain_attach},
     [STORAGE_IMAGE] = {"image", image_probe, image_make, image_attach},
 };
 
@@ -158,6 +159,8 @@ int disk_remove(const char *folder, struct error *err)
     snprintf(path, sizeof(path), "%s/disk.img", folder);
     if (access(path, F_OK) == 0)
         image_forsake(folder);
+    else
+        reflink_remove(folder);
     if (disk_detach(folder, err) < 0)
         return -1;
     snprintf(path, sizeof(path), "%.*s", (int)(name - folder), folder);

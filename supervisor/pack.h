@@ -63,10 +63,10 @@ struct pack_result {
 /* May so many more bytes be written? */
 typedef int pack_room(void *data, int64_t bytes, struct error *err);
 
-/* Pack what is in `folder` into `out`. Files that go away meanwhile are left out. `entries_max`:
- * more are refused (ERR_TOO_LARGE). */
-int pack_write(int folder, int out, int64_t entries_max, pack_room *room, void *data,
-               struct pack_result *result, struct error *err);
+/* Pack what is in `folder` into `out` (-1: nowhere), and into the digest, if there is one. Files
+ * that go away meanwhile are left out. `entries_max`: more are refused (ERR_TOO_LARGE). */
+int pack_write(int folder, int out, struct sha256 *digest, int64_t entries_max, pack_room *room,
+               void *data, struct pack_result *result, struct error *err);
 
 /* Make the tree again in `folder`, which is empty; `aside` is another folder of the same file
  * system, which is left as it was. Everything of `in` is checked before it is used, and all of it

@@ -33,6 +33,7 @@ struct links {
 
 struct writer {
     int out;
+    struct sha256 *digest;
     int folder; /* of the level */
     dev_t device;
     struct level *level;
@@ -51,9 +52,11 @@ static int flush(struct writer *writer, struct error *err)
 {
     size_t done = 0;
 
-    if (writer->room(writer->data, (int64_t)writer->pending.length, err) < 0)
+    if (writer->room && writer->room(writer->data, (int64_t)writer->pending.length, err) < 0)
         return -1;
-    while (done < writer->pending.length) {
+    if (writer->digest && writer->pending.length)
+        sha256_add(writer->digest, writer->pending.data, writer->pending.length);
+    while (writer->out >= 0 && done < writer->pending.length) {
         ssize_t written =
             write(writer->out, writer->pending.data + done, writer->pending.length - done);
 
@@ -418,10 +421,11 @@ static int walk(struct writer *writer, int folder, struct error *err)
     return flush(writer, err);
 }
 
-int pack_write(int folder, int out, int64_t entries_max, pack_room *room, void *data,
-               struct pack_result *result, struct error *err)
+int pack_write(int folder, int out, struct sha256 *digest, int64_t entries_max, pack_room *room,
+               void *data, struct pack_result *result, struct error *err)
 {
     struct writer writer = {.out = out,
+                            .digest = digest,
                             .folder = -1,
                             .chunk = malloc(PACK_CHUNK),
                             .entries_max = entries_max,

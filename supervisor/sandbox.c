@@ -366,14 +366,14 @@ int sandbox_begin(struct sandbox *box, store_done *done, struct error *err)
     return storage_make_begin("sandboxes", name, &box->disk, done, box, err);
 }
 
-int sandbox_begin_restored(struct sandbox *box, const char *snapshot, store_done *done,
+int sandbox_begin_restored(struct sandbox *box, const char *snapshot, bool whole, store_done *done,
                            struct error *err)
 {
     char name[SANDBOX_ID_LENGTH + 1];
 
     if (make_way(box, name, err) < 0)
         return -1;
-    return storage_restore_begin("sandboxes", name, &box->disk, snapshot, done, box, err);
+    return storage_restore_begin("sandboxes", name, &box->disk, snapshot, whole, done, box, err);
 }
 
 bool sandbox_undo(struct sandbox *box, store_done *done)

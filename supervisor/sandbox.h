@@ -97,7 +97,7 @@ int sandbox_save_in(int own, const struct sandbox *box, struct error *err);
  * one is made at once. */
 int sandbox_begin(struct sandbox *box, store_done *done, struct error *err);
 /* The same with a snapshot in it. */
-int sandbox_begin_restored(struct sandbox *box, const char *snapshot, store_done *done,
+int sandbox_begin_restored(struct sandbox *box, const char *snapshot, bool whole, store_done *done,
                            struct error *err);
 /* Begin to remove what could not be completed; false when that has to wait for the next start. */
 bool sandbox_undo(struct sandbox *box, store_done *done);

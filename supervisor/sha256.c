@@ -14,7 +14,7 @@
 
 #include "common/scope.h"
 
-enum { CHUNK = 256 * 1024, LENGTH_BYTES = 8, ROUNDS = 64 };
+enum { CHUNK = 256 * 1024, LENGTH_BYTES = 8, ROUNDS = 64, SPARSE_BLOCK = 4096 };
 
 /* The first 32 bits of what is behind the point in the cube roots of the first 64 primes. */
 static const uint32_t constants[ROUNDS] = {
@@ -213,6 +213,53 @@ int sha256_file(int fd, char text[SHA256_TEXT], struct error *err)
         sha256_add(&digest, chunk, (size_t)got);
         at += got;
     }
+    sha256_end(&digest, text);
+    return 0;
+}
+
+static bool is_zero(const char *block, size_t length)
+{
+    return length == 0 || (block[0] == 0 && memcmp(block, block + 1, length - 1) == 0);
+}
+
+static void add_used(struct sha256 *digest, const char *chunk, size_t length, int64_t place,
+                     int64_t *bytes)
+{
+    for (size_t at = 0; at < length; at += SPARSE_BLOCK) {
+        size_t part = length - at < SPARSE_BLOCK ? length - at : SPARSE_BLOCK;
+        int64_t where = place + (int64_t)at;
+
+        if (is_zero(chunk + at, part))
+            continue;
+        sha256_add(digest, &where, sizeof(where));
+        sha256_add(digest, chunk + at, part);
+        *bytes += (int64_t)part;
+    }
+}
+
+int sha256_sparse(int fd, char text[SHA256_TEXT], int64_t *bytes, struct error *err)
+{
+    auto_free char *chunk = malloc(CHUNK);
+    off_t size = lseek(fd, 0, SEEK_END), at = 0;
+    struct sha256 digest;
+
+    if (!chunk)
+        abort();
+    sha256_begin(&digest);
+    sha256_add(&digest, &(int64_t){size}, sizeof(int64_t));
+    *bytes = 0;
+    while (at < size && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
+        ssize_t got;
+
+        at -= at % SPARSE_BLOCK;
+        got = pread(fd, chunk, CHUNK, at);
+        if (got <= 0)
+            return error_set_errno(err, ERR_INTERNAL, "read what is to be checked");
+        add_used(&digest, chunk, (size_t)got, at, bytes);
+        at += got;
+    }
+    if (size < 0 || (at < 0 && errno != ENXIO))
+        return error_set_errno(err, ERR_INTERNAL, "read what is to be checked");
     sha256_end(&digest, text);
     return 0;
 }

@@ -25,5 +25,8 @@ void sha256_forgo_instructions(void);
 
 /* Of a whole file: where it has holes, of their zeros too. */
 int sha256_file(int fd, char text[SHA256_TEXT], struct error *err);
+/* Of the blocks that are not zero, each behind its place, and how many bytes those have: the same
+ * whether zeros are holes or not, and in the time that data takes. */
+int sha256_sparse(int fd, char text[SHA256_TEXT], int64_t *bytes, struct error *err);
 
 #endif

@@ -17,7 +17,6 @@
 #include "supervisor/cgroup.h"
 #include "supervisor/dispatch.h"
 #include "supervisor/file_jobs.h"
-#include "supervisor/files.h"
 #include "supervisor/job.h"
 #include "supervisor/sandbox.h"
 
@@ -76,7 +75,7 @@ int snapshots_open(struct error *err)
             continue;
         if (entry->d_name[0] != '.')
             ledger->stored += size_of(entry->d_name);
-        else if (files_delete_tree(folder, entry->d_name, &error) < 0)
+        else if (snapshot_delete(folder, entry->d_name, &error) < 0)
             LOG(ERROR, "sweep", V("folder", (const char *)entry->d_name),
                 V("reason", (const char *)error.message));
     }
@@ -157,7 +156,7 @@ static int remove_work(void *data, struct error *err)
     const struct work *work = data;
 
     setpriority(PRIO_PROCESS, 0, NICE);
-    return files_delete_tree(folder, work->name, err);
+    return snapshot_delete(folder, work->name, err);
 }
 
 static void removed(void *data, const struct error *result)
@@ -233,9 +232,9 @@ static int make_work(void *data, struct error *err)
 {
     struct work *work = data;
     struct snapshot snapshot = {.created_ns = now_ns(), .disk = work->disk};
-    auto_close int workspace = sandbox_open_workspace(work->sandbox, err);
+    auto_close int sandbox = sandbox_open_folder(work->sandbox, err);
 
-    if (workspace < 0)
+    if (sandbox < 0)
         return -1;
     if (mkdirat(folder, work->name, 0700) < 0)
         return error_set_errno(err, ERR_UNAVAILABLE, "make a snapshot");
@@ -248,7 +247,7 @@ static int make_work(void *data, struct error *err)
         thaw(work);
         return -1;
     }
-    if (snapshot_copy(workspace, own, room, copied, work, &snapshot, err) < 0)
+    if (snapshot_copy(sandbox, own, room, copied, work, &snapshot, err) < 0)
         return -1;
     if (renameat2(folder, work->name, folder, work->id, RENAME_NOREPLACE) < 0)
         return errno == EEXIST ? error_set(err, ERR_CONFLICT, "the snapshot exists")

@@ -25,7 +25,8 @@ static int state_folder = -1;
 /* --- which ----------------------------------------------------------------------------------- */
 
 /* The best first. */
-static const enum storage_kind preferred[] = {STORAGE_TMPFS, STORAGE_IMAGE, STORAGE_PLAIN};
+static const enum storage_kind preferred[] = {STORAGE_TMPFS, STORAGE_REFLINK, STORAGE_IMAGE,
+                                              STORAGE_PLAIN};
 
 const char *storage_name(enum storage_kind kind)
 {
@@ -58,7 +59,7 @@ static int choose(const char *folder, struct error *err)
     struct error reason;
 
     if (!any && named == STORAGE_NONE)
-        return error_set(err, ERR_INVALID, "STORAGE must be auto, image, tmpfs or plain");
+        return error_set(err, ERR_INVALID, "STORAGE must be auto, reflink, image, tmpfs or plain");
     for (size_t i = 0; i < COUNT(preferred); i++) {
         if (!any && preferred[i] != named)
             continue;
@@ -199,7 +200,10 @@ enum storage_kind storage_guess(const char *place, const char *name)
     snprintf(image, sizeof(image), "%s/disk.img", path);
     if (faccessat(state_folder, image, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return STORAGE_IMAGE;
-    return is_mount(path) ? STORAGE_TMPFS : STORAGE_PLAIN;
+    if (!is_mount(path))
+        return STORAGE_PLAIN;
+    snprintf(image, sizeof(image), "%s/disk", path);
+    return reflink_is(state_folder, image) ? STORAGE_REFLINK : STORAGE_TMPFS;
 }
 
 int storage_remove(const char *place, const char *name, struct error *err)
@@ -263,14 +267,15 @@ int storage_detach_begin(const char *place, const char *name, enum storage_kind 
 
 /* One that is made ahead saves the making. */
 int storage_restore_begin(const char *place, const char *name, const struct disk *disk,
-                          const char *snapshot, store_done *done, void *data, struct error *err)
+                          const char *snapshot, bool whole, store_done *done, void *data,
+                          struct error *err)
 {
     struct store_request request = {.work = STORE_RESTORE, .disk = *disk};
 
     if (path_of(request.path, place, name, err) < 0)
         return -1;
     snprintf(request.snapshot, sizeof(request.snapshot), "%s", snapshot);
-    if (!storage_take_spare(name, disk)) {
+    if (whole || !storage_take_spare(name, disk)) {
         request.work = STORE_MAKE;
         if (mkdirat(state_folder, request.path, 0700) < 0)
             return error_set_errno(err, ERR_INTERNAL, "mkdir %s", request.path);

@@ -17,9 +17,10 @@
 /* The back ends; their names are in `state` and in STORAGE. */
 enum storage_kind {
     STORAGE_NONE,
-    STORAGE_PLAIN, /* a folder, without a limit */
-    STORAGE_TMPFS, /* memory */
-    STORAGE_IMAGE, /* ext4 in a file */
+    STORAGE_PLAIN,   /* a folder, without a limit */
+    STORAGE_TMPFS,   /* memory */
+    STORAGE_IMAGE,   /* ext4 in a file */
+    STORAGE_REFLINK, /* a subvolume of btrfs */
 };
 
 /* What a sandbox may write. */
@@ -75,9 +76,10 @@ int storage_attach_begin(const char *place, const char *name, enum storage_kind 
 int storage_detach_begin(const char *place, const char *name, enum storage_kind kind,
                          store_done *done, void *data, struct error *err);
 
-/* A new disk with a snapshot in its workspace. */
+/* A new disk with a snapshot in its workspace, or as a clone of the `whole` disk. */
 int storage_restore_begin(const char *place, const char *name, const struct disk *disk,
-                          const char *snapshot, store_done *done, void *data, struct error *err);
+                          const char *snapshot, bool whole, store_done *done, void *data,
+                          struct error *err);
 /* Remove the folder with its disk, of any kind and in any state; false when nobody can be told to.
  */
 bool storage_clear_begin(const char *place, const char *name, store_done *done, void *data);

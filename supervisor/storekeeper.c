@@ -187,14 +187,6 @@ static bool is_id(const char snapshot[SANDBOX_ID_LENGTH + 1])
            strspn(snapshot, "0123456789abcdef-") == SANDBOX_ID_LENGTH;
 }
 
-static int restore(const char *path, const struct store_request *request, struct error *err)
-{
-    char disk[PATH_MAX + 8];
-
-    snprintf(disk, sizeof(disk), "%s/disk", path);
-    return snapshot_restore(request->snapshot, disk, err);
-}
-
 static int work(const struct store_request *request, struct error *err)
 {
     char path[PATH_MAX];
@@ -204,11 +196,11 @@ static int work(const struct store_request *request, struct error *err)
     snprintf(path, sizeof(path), "%s/%s", settings.state, request->path);
     switch (request->work) {
     case STORE_MAKE:
-        if (disk_make(path, &request->disk, err) < 0)
-            return -1;
-        return request->snapshot[0] ? restore(path, request, err) : 0;
+        if (request->snapshot[0])
+            return snapshot_restore(request->snapshot, path, &request->disk, true, err);
+        return disk_make(path, &request->disk, err);
     case STORE_RESTORE:
-        return restore(path, request, err);
+        return snapshot_restore(request->snapshot, path, &request->disk, false, err);
     case STORE_ATTACH:
         return disk_attach(path, request->disk.kind, err);
     case STORE_DETACH:

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "common/btrfs.h"
 #include "common/scope.h"
 #include "supervisor/cgroup.h"
 #include "supervisor/cgroup_limits.h"
@@ -65,6 +66,10 @@ static int read_disk(const struct sandbox *box, struct sandbox_usage *usage, str
     auto_close int workspace = sandbox_open_workspace(box->id, err);
     if (workspace < 0)
         return -1;
+    if (box->disk.kind == STORAGE_REFLINK) {
+        btrfs_usage(workspace, &usage->disk_bytes, &usage->disk_bytes_limit);
+        return 0;
+    }
     if (fstatvfs(workspace, &status) < 0)
         return error_set_errno(err, ERR_INTERNAL, "disk of the sandbox");
     usage->disk_bytes = (int64_t)((status.f_blocks - status.f_bfree) * status.f_frsize);

@@ -90,10 +90,9 @@ static const struct {
     {"loop devices", "/none", "", DOCTOR_ADVICE, "/dev/loop-control"},
     {"mkfs.ext4", "/none", "", DOCTOR_ADVICE, ""},
     {"mkfs.ext4", "/sbin/mkfs.ext4", "", DOCTOR_GOOD, ""},
-    {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\n", DOCTOR_GOOD, "project quotas"},
-    {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\nx /state ext4 rw 0 0\n",
-     DOCTOR_MISSING, "nothing here can bound"},
-    {"sizes of workspaces", MOUNTS, "x / ext4 rw 0 0\nx /stat xfs rw,pquota 0 0\n", DOCTOR_MISSING,
+    {"sizes of workspaces", "/none", "", DOCTOR_MISSING, "nothing here can bound"},
+    /* What no back end of the supervisor uses bounds nothing. */
+    {"sizes of workspaces", MOUNTS, "x / xfs rw,prjquota 0 0\n", DOCTOR_MISSING,
      "nothing here can bound"},
     {"nftables", "/none", "", DOCTOR_ADVICE, "nft is not installed"},
     {"nftables", "/usr/sbin/nft", "", DOCTOR_GOOD, ""},

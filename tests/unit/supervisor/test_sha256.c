@@ -26,6 +26,43 @@ static unsigned char *some_bytes(void)
     return bytes;
 }
 
+static void sparse_digest(int fd, char text[SHA256_TEXT], int64_t *bytes)
+{
+    struct error error;
+
+    ck_assert_int_eq(sha256_sparse(fd, text, bytes, &error), 0);
+}
+
+START_TEST(zeros_and_holes_are_the_same_and_everything_else_counts)
+{
+    static const char zeros[LARGE];
+    auto_close int holes = memfd_create("holes", 0), full = memfd_create("full", 0);
+    char one[SHA256_TEXT], other[SHA256_TEXT];
+    int64_t bytes;
+
+    ck_assert_int_eq(write(full, zeros, LARGE), LARGE);
+    ck_assert_int_eq(ftruncate(holes, LARGE), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pwrite(i ? full : holes, "data", 4, 70000), 4);
+    sparse_digest(holes, one, &bytes);
+    ck_assert_int_eq(bytes, 4096);
+    sparse_digest(full, other, &bytes);
+    ck_assert_str_eq(one, other);
+    ck_assert_int_eq(bytes, 4096);
+    /* Elsewhere, something else, longer. */
+    ck_assert_int_eq(pwrite(full, "\0\0\0\0data", 8, 70000), 8);
+    sparse_digest(full, other, &bytes);
+    ck_assert_str_ne(one, other);
+    ck_assert_int_eq(pwrite(full, zeros, 4096, 69632), 4096);
+    ck_assert_int_eq(pwrite(full, "data", 4, 70000 + 4096), 4);
+    sparse_digest(full, other, &bytes);
+    ck_assert_str_ne(one, other);
+    ck_assert_int_eq(ftruncate(holes, LARGE + 1), 0);
+    sparse_digest(holes, other, &bytes);
+    ck_assert_str_ne(one, other);
+}
+END_TEST
+
 static void check_lengths(void)
 {
     const unsigned char *bytes = some_bytes();
@@ -101,6 +138,7 @@ int main(void)
     tcase_add_test(tests, every_length_has_the_known_digest);
     tcase_add_test(tests, it_does_not_matter_how_it_is_cut);
     tcase_add_test(tests, a_file_is_read_whole);
+    tcase_add_test(tests, zeros_and_holes_are_the_same_and_everything_else_counts);
     tcase_add_test(tests, on_any_processor);
     return unit_run(suite);
 }
