@@ -32,13 +32,15 @@
 #include "common/clock.h"
 #include "supervisor/init.h"
 #include "supervisor/names.h"
+#include "supervisor/trees.h"
 
 enum { MONITOR_ENDED = 0, MONITOR_TIMED_OUT = 71, MONITOR_ABORTED = 72, MONITOR_FAILED = 73 };
 enum {
     KILL_PAUSE_MS = 5,
     KILL_PATIENCE_MS = 8000,
+    KILL_LEAVE_MS = 1300,
+    KILL_SETTLE_MS = 50, /* in which init hears nothing else */
     MONITOR_GRACE_MS = 1000,
-    STOP_ROUNDS = 32,
     OVERFLOW_ID = 65534,
     SAVED_ID = 65535
 };
@@ -69,139 +71,16 @@ struct announcement {
     int32_t unused;
 };
 
-struct process {
-    pid_t pid, parent;
-    bool dead; /* but not reaped: it may have a tracer who does not let go */
-    bool stopped;
-    bool doomed;
-};
-
 static struct exec execs[INIT_EXECS_MAX];
-static struct process *processes; /* of the last scan */
-static size_t process_count, process_room;
 static int control = -1;
 static int niceness; /* of commands */
 static const char *score = "500";
 static int announcements[2];
-static int proc_fd;
 
 static union {
     struct init_request request;
     char bytes[sizeof(struct init_request) + INIT_DATA_MAX];
 } packet;
-
-/* --- process trees
- * ------------------------------------------------------------------------------------------- */
-
-static bool read_process(const char *pid, struct process *process)
-{
-    char path[64], text[512], *after;
-    ssize_t length;
-    int fd, threads;
-    char state;
-
-    snprintf(path, sizeof(path), "%.20s/stat", pid);
-    fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    after = strrchr(text, ')'); /* the name before it is the tenant's choice */
-    if (!after ||
-        sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d",
-               &state, &process->parent, &threads) != 3)
-        return false;
-    process->dead = (state == 'Z' || state == 'X') && threads <= 1;
-    process->stopped = state == 'T' || state == 't';
-    return true;
-}
-
-static void scan_processes(void)
-{
-    int fd = openat(proc_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
-
-    process_count = 0;
-    while (directory && (entry = readdir(directory))) {
-        struct process found = {0};
-
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' ||
-            !read_process(entry->d_name, &found))
-            continue;
-        found.pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (process_count == process_room) {
-            size_t room = process_room ? process_room * 2 : 256;
-            struct process *more = realloc(processes, room * sizeof(*more));
-
-            if (!more)
-                break;
-            processes = more;
-            process_room = room;
-        }
-        processes[process_count++] = found;
-    }
-    if (directory)
-        closedir(directory);
-    else if (fd >= 0)
-        close(fd);
-}
-
-static struct process *find_process(pid_t pid)
-{
-    size_t low = 0, high = process_count; /* /proc is in the order of the pids */
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (processes[middle].pid == pid)
-            return &processes[middle];
-        if (processes[middle].pid < pid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
-/* Send a signal to what descends from `root`, once. Returns how many have still to follow it. */
-static size_t signal_descendants(pid_t root, int number)
-{
-    bool grew = true;
-    size_t going = 0;
-
-    scan_processes();
-    while (grew) {
-        grew = false;
-        for (size_t i = 0; i < process_count; i++) {
-            const struct process *parent = find_process(processes[i].parent);
-
-            if (!processes[i].doomed && (processes[i].parent == root || (parent && parent->doomed)))
-                grew = processes[i].doomed = true;
-        }
-    }
-    for (size_t i = 0; i < process_count; i++) {
-        if (!processes[i].doomed || processes[i].dead ||
-            (number == SIGSTOP && processes[i].stopped))
-            continue;
-        kill(processes[i].pid, number);
-        going++;
-    }
-    return going;
-}
-
-/* Kill what descends from `root`. Stopped first, since each that dies alone makes room for another
- * fork. Returns how many lived. */
-static size_t kill_descendants(pid_t root)
-{
-    for (int round = 0; round < STOP_ROUNDS; round++)
-        if (signal_descendants(root, SIGSTOP) == 0)
-            break;
-    return signal_descendants(root, SIGKILL);
-}
 
 /* --- the command ----------------------------------------------------------------------------- */
 
@@ -222,7 +101,7 @@ static bool split_texts(char **texts, size_t count, char *data, size_t length)
 
 static void write_score(void)
 {
-    int fd = openat(proc_fd, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    int fd = openat(trees_proc, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
         if (write(fd, score, strlen(score)) < 0)
@@ -315,15 +194,14 @@ static bool command_ended(pid_t command, int *status)
     }
 }
 
+/* All are killed when this returns, and gone but for what the kernel takes longer over. Again until
+ * a look finds none: a fork that was under way may end after the first. */
 static void end_tree(pid_t command)
 {
-    int64_t patience = clock_ms() + KILL_PATIENCE_MS;
-    int status;
+    int64_t leave_ms = clock_ms() + KILL_LEAVE_MS;
 
-    while (kill_descendants(getpid()) > 0 && clock_ms() < patience) {
-        poll(NULL, 0, KILL_PAUSE_MS);
-        command_ended(command, &status);
-    }
+    while (trees_kill(getpid()) > 0 && clock_ms() < leave_ms)
+        trees_settle(command, leave_ms);
 }
 
 static _Noreturn void monitor(struct exec *exec, char **texts, const int *fds, int abort_fd)
@@ -553,13 +431,16 @@ static void end_overdue(struct exec *exec)
     if (exec->monitor) {
         bool patient = clock_ms() < exec->deadline_ms + MONITOR_GRACE_MS + KILL_PATIENCE_MS;
 
-        if (kill_descendants(exec->monitor) == 0 || !patient)
+        if (trees_kill(exec->monitor) == 0 || !patient)
             kill(exec->monitor, SIGKILL);
+        else
+            trees_settle(exec->command, clock_ms() + KILL_SETTLE_MS);
         return;
     }
-    kill_descendants(exec->command);
+    if (trees_kill(exec->command) > 0)
+        trees_settle(exec->command, clock_ms() + KILL_SETTLE_MS);
     kill(exec->command, SIGKILL);
-    command = find_process(exec->command);
+    command = trees_find(exec->command);
     if (command && command->dead)
         exec_end(exec, SIGKILL);
 }
@@ -743,8 +624,8 @@ int main(int argc, char **argv)
     sigemptyset(&all);
     sigaddset(&all, SIGCHLD);
     children = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
-    proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (children < 0 || proc_fd < 0 || pipe2(announcements, O_CLOEXEC | O_NONBLOCK) < 0 ||
+    trees_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (children < 0 || trees_proc < 0 || pipe2(announcements, O_CLOEXEC | O_NONBLOCK) < 0 ||
         fcntl(INIT_SOCKET, F_SETFD, FD_CLOEXEC) < 0)
         return 1;
     for (;;) {

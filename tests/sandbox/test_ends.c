@@ -80,6 +80,34 @@ START_TEST(a_timeout_ends_whatever_the_command_has_begun)
 }
 END_TEST
 
+/* Thousands that fork leave nothing of a processor to who is to end them. */
+START_TEST(a_crowd_of_thousands_ends_in_time_and_others_live_on)
+{
+    const char *id = fixture_id();
+    struct start start = fixture_start(id);
+
+    start.pids = 3000;
+    start.memory_bytes = 1024 * (int64_t)MEGABYTE;
+    ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
+    ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
+    outcome_done(&(struct outcome[]){fixture_run(
+        id, "sleep 7531.1 & (while sleep 0.05; do echo x >>ticks; done) & true", 5000)}[0]);
+    for (int i = 0; i < 3; i++) {
+        int64_t before = fixture_now_ms();
+        auto_outcome struct outcome outcome = fixture_run(id, "exec /probe crowd", 1000);
+
+        ck_assert_int_eq(outcome.result.exit_code, 124);
+        /* Twice the grace, since this machine may be busy with more. */
+        ck_assert_int_lt(fixture_now_ms() - before, 1000 + 2 * GRACE_MS);
+        ck_soon(fixture_count_processes("crowd") == 0, GRACE_MS);
+    }
+    ck_assert_int_eq(fixture_count_processes("7531.1"), 1);
+    ck_prints(id, "a=$(wc -l <ticks); sleep 1; b=$(wc -l <ticks); test $b -gt $a && echo ticks",
+              "ticks\n");
+    fixture_destroy(id);
+}
+END_TEST
+
 /* --- a caller that goes ---------------------------------------------------------------------- */
 
 START_TEST(a_caller_that_is_killed_takes_its_command_along)
@@ -163,7 +191,8 @@ START_TEST(a_lack_of_memory_is_told_from_a_kill)
 }
 END_TEST
 
-/* Init is killed from outside, as the kernel does where all of a sandbox ends (memory.oom.group). */
+/* Init is killed from outside, as the kernel does where all of a sandbox ends (memory.oom.group).
+ */
 static void kill_init_later(const char *id, int after_ms)
 {
     if (fork() == 0) {
@@ -305,6 +334,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_unchecked_fixture(tests, open_shared, close_shared);
     tcase_add_loop_test(tests, a_timeout_ends_whatever_the_command_has_begun, 0, (int)COUNT(trees));
+    tcase_add_test(tests, a_crowd_of_thousands_ends_in_time_and_others_live_on);
     tcase_add_test(tests, a_caller_that_is_killed_takes_its_command_along);
     tcase_add_test(tests, what_is_left_in_the_background_writes_on);
     tcase_add_test(tests, a_lack_of_memory_is_told_from_a_kill);

@@ -153,7 +153,8 @@ START_TEST(temporary_files_are_bounded_in_size_and_number)
             command, sizeof(command),
             "cd %s; dd if=/dev/zero of=fill bs=1M count=64 2>/dev/null; test $(stat -c %%s "
             "fill) -le 33554432 && echo size; rm fill; i=0; while [ $i -lt 1100 ] && true >f$i; do "
-            "i=$((i+1)); done 2>/dev/null; test $i -le 1088 && test $i -gt 900 && echo count || echo $i; "
+            "i=$((i+1)); done 2>/dev/null; test $i -le 1088 && test $i -gt 900 && echo count || "
+            "echo $i; "
             "rm -f f*; echo x >again && echo room",
             folder);
         ck_prints(id, command, "size\ncount\nroom\n");
