@@ -25,6 +25,7 @@
 #define LOW32 UINT64_C(0xffffffff)
 
 enum { IOCTL_TIOCSTI = 0x5412, IOCTL_TIOCLINUX = 0x541C, IOCTL_TIOCSETD = 0x5423 };
+enum { PRCTL_SCHED_CORE = 62, PRCTL_SET_MEMORY_MERGE = 67 };
 enum { PROTOCOL_ICMP = 1, PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_ICMPV6 = 58 };
 
 static struct sock_fprog filters[2];
@@ -71,6 +72,10 @@ static const struct narrowing narrowings[] = {
     CLONE_NARROWING(CLONE_NEWUSER),
     CLONE_NARROWING(CLONE_NEWPID),
     CLONE_NARROWING(CLONE_NEWNET),
+    /* A processor's other half idles while one with a cookie runs; and pages that are merged tell
+       what others have in memory. */
+    {SCMP_SYS(prctl), 0, LOW32, PRCTL_SCHED_CORE, EPERM},
+    {SCMP_SYS(prctl), 0, LOW32, PRCTL_SET_MEMORY_MERGE, EPERM},
 };
 
 /* mknod(2) of these; the workers of the spawner make devices, so it is not for the deny-list. */

@@ -175,14 +175,20 @@ static inline void fixture_stop_supervisor(int number)
     waitpid(fixture_supervisor, NULL, 0);
 }
 
-static inline void fixture_close(void)
+/* False when a sanitizer found something in the supervisor. */
+static inline bool fixture_close(void)
 {
+    bool fine;
+
     fixture_stop_supervisor(SIGTERM);
     if (getenv("SANDBOX_TEST_LOG"))
         fixture_shell("cat %s/log", fixture_root);
+    fine = fixture_shell("! grep -A 40 -E 'ERROR: [A-Za-z]+Sanitizer|runtime error:' %s/log",
+                         fixture_root) == 0;
     fixture_shell("rm -rf %s", fixture_root);
     sandbox_link_free(fixture_link);
     fixture_link = NULL;
+    return fine;
 }
 
 /* --- calls that must succeed ---------------------------------------------------------------------
@@ -350,7 +356,8 @@ static inline int fixture_main(Suite *suite)
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
-    fixture_close();
+    if (!fixture_close())
+        failed++;
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

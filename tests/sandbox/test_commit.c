@@ -242,6 +242,6 @@ int main(void)
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
-    fixture_close();
+    failed += !fixture_close();
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

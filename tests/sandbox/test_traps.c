@@ -226,6 +226,39 @@ START_TEST(an_image_full_of_traps_is_refused_or_started_well)
 }
 END_TEST
 
+/* Nodes of the machine's disk and memory, as anybody's, and a program of root's that is not one. */
+START_TEST(nodes_and_set_id_programs_of_an_image_are_dead)
+{
+    const char *id;
+
+    ck_assert_int_eq(fixture_shell("cd %s/images/base && rm -f disk memory null root-shell && "
+                                   "mknod -m 666 disk b $(stat -c '%%Hd %%Ld' %s) && mknod -m 666 "
+                                   "memory c 1 1 && mknod -m 666 null c 1 3 && cp battery "
+                                   "root-shell && chmod 6755 root-shell",
+                                   fixture_root, fixture_root),
+                     0);
+    id = fixture_running();
+    ck_prints(id,
+              "for node in disk memory null; do test -b /$node -o -c /$node && (: </$node || : "
+              ">/$node || : <>/$node) 2>/dev/null && echo $node; done; dd if=/root-shell "
+              "of=/tmp/root-shell 2>/dev/null && "
+              "chmod 6755 /tmp/root-shell; echo done",
+              "done\n");
+    for (int place = 0; place < 2; place++) {
+        const char *argv[] = {place ? "/tmp/root-shell" : "/root-shell", "--is-root"};
+        struct exec exec = fixture_exec(id, argv, 2, 5000);
+        auto_outcome struct outcome outcome = {0};
+
+        exec.uid = 1000;
+        ck_done(sandbox_exec(fixture_connect(), &exec, KEEP, -1, &outcome.out, &outcome.errors,
+                             &outcome.result, &fixture_error));
+        ck_assert_int_eq(outcome.result.exit_code, 0);
+    }
+    fixture_destroy(id);
+    fixture_shell("cd %s/images/base && rm -f disk memory null root-shell", fixture_root);
+}
+END_TEST
+
 /* --- directories ----------------------------------------------------------------------------- */
 
 /* Where a command may be asked to begin, and whether it may. */
@@ -322,6 +355,7 @@ int main(void)
     tcase_add_test(tests, a_race_is_lost_ten_thousand_times);
     tcase_add_loop_test(tests, an_image_full_of_traps_is_refused_or_started_well, 0,
                         (int)(COUNT(places) * COUNT(instead)));
+    tcase_add_test(tests, nodes_and_set_id_programs_of_an_image_are_dead);
     tcase_add_test(tests, a_command_begins_inside);
     tcase_add_test(tests, who_looks_on_gets_hold_of_nothing);
     suite_add_tcase(suite, tests);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,6 +137,19 @@ static int run_all(const char *only)
     return ran == 0 || failed != 0;
 }
 
+static int is_capable(void)
+{
+    struct {
+        uint32_t version;
+        int pid;
+    } head = {0x20080522, 0};
+    uint32_t sets[6] = {0};
+
+    if (syscall(SYS_capget, &head, sets) < 0)
+        return 2;
+    return (sets[0] | sets[1] | sets[3] | sets[4]) != 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
@@ -144,6 +158,8 @@ int main(int argc, char **argv)
         return 0;
     if (strcmp(word, "--is-root") == 0)
         return geteuid() == 0 || getegid() == 0;
+    if (strcmp(word, "--is-capable") == 0)
+        return is_capable();
     if (strcmp(word, "--bomb") == 0 && argc > 2)
         return bomb_main(argv[2]);
     if (strcmp(word, "--stay") == 0)

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "tests/sandbox/battery/battery.h"
@@ -191,7 +193,58 @@ static int prctl_privileged(const void *row)
     return REFUSED(prctl(PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0)) |
            REFUSED(prctl(PR_SET_SECCOMP, 0, 0, 0, 0)) |
            REFUSED(prctl(35 /* SET_MM */, 8, page, 0, 0)) |
-           REFUSED(prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0));
+           REFUSED(prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0)) |
+           REFUSED_WITH(EPERM, prctl(62 /* SCHED_CORE */, 1, 0, 0, 0)) |
+           REFUSED_WITH(EPERM, syscall(SYS_prctl, HIGH_BITS | 62, 1, 0, 0, 0)) |
+           REFUSED_WITH(EPERM, prctl(67 /* SET_MEMORY_MERGE */, 1, 0, 0, 0));
+}
+
+/* A tracer can't take the filter from whom it traces, nor read it. */
+static int filter_suspended(const void *row)
+{
+    int status, verdict;
+    pid_t pid = fork();
+
+    (void)row;
+    if (pid == 0)
+        for (;;)
+            pause();
+    if (ptrace(PTRACE_ATTACH, pid, NULL, NULL) < 0 || waitpid(pid, &status, 0) != pid)
+        return broken("attach: %s", strerror(errno));
+    verdict = REFUSED(ptrace((int)0x4200 /* SETOPTIONS */, pid, NULL, (void *)(1L << 21))) |
+              REFUSED(ptrace((int)0x420c /* SECCOMP_GET_FILTER */, pid, NULL, page));
+    kill(pid, SIGKILL);
+    return verdict;
+}
+
+/* What root writes beside a program gives nobody anything: no_new_privs, and nosuid. */
+static int file_capabilities(const void *row)
+{
+    /* VFS_CAP_REVISION_2, effective: everything */
+    static const uint32_t all[5] = {0x02000001, ~0U, 0, ~0U, 0};
+    char bytes[65536];
+    int status, from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC),
+                to = open("/tmp/capable", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+    ssize_t length;
+    pid_t pid;
+
+    (void)row;
+    while ((length = read(from, bytes, sizeof(bytes))) > 0)
+        if (write(to, bytes, (size_t)length) != length)
+            return broken("copy: %s", strerror(errno));
+    close(to);
+    if (works("setxattr", setxattr("/tmp/capable", "security.capability", all, sizeof(all), 0)))
+        return BROKEN;
+    pid = fork();
+    if (pid == 0) {
+        if (setgid(1000) < 0 || setuid(1000) < 0)
+            _exit(8);
+        execl("/tmp/capable", "battery", "--is-capable", (char *)NULL);
+        _exit(errno == EPERM ? 0 : 9); /* refused is fine too */
+    }
+    waitpid(pid, &status, 0);
+    unlink("/tmp/capable");
+    return status == 0 ? HOLDS : broken("it ended with %x", status);
 }
 
 /* A tenant's own filter, with a listener, can't allow what ours refuses. */
@@ -236,6 +289,8 @@ static const struct check checks[] = {
     {"capset_more", capset_more, NULL, EVERYBODY},
     {"securebits", securebits, NULL, EVERYBODY},
     {"prctl_privileged", prctl_privileged, NULL, EVERYBODY},
+    {"filter_suspended", filter_suspended, NULL, EVERYBODY},
+    {"file_capabilities", file_capabilities, NULL, ROOT},
     {"filter_loosened", filter_loosened, NULL, EVERYBODY},
 };
 
