@@ -39,8 +39,9 @@ libraries() {
 
 shell() { git ls-files '*.sh' .ci/run | xargs shellcheck; }
 
+# The letter of an escape is none of the word behind it.
 spelling() {
-    git ls-files | grep -vE '\.(png|svg)$|^tests/fuzz/corpus/' | xargs codespell --ignore-words=tests/lint/words.txt
+    git ls-files | grep -vE '\.(png|svg)$|^tests/fuzz/corpus/' | xargs codespell --ignore-words=tests/lint/words.txt --ignore-regex='\\[abefnrtv]'
 }
 
 # A header includes what its declarations need.
