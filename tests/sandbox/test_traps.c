@@ -349,7 +349,7 @@ int main(void)
     Suite *suite = suite_create("traps");
     TCase *tests = tcase_create("traps");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 180);
     tcase_add_test(tests, traps_catch_nobody);
     tcase_add_test(tests, traps_hold_nobody_up);
     tcase_add_test(tests, a_race_is_lost_ten_thousand_times);
