@@ -254,11 +254,10 @@ static void serve(int socket)
                 if (pid == 0) {
                     close(socket);
                     /* What was begun is brought to its end, unless nobody waits for it. */
-                    if (request.work == STORE_SPARES)
+                    if (request.work == STORE_SPARES || request.work == STORE_COMMIT)
                         prctl(PR_SET_PDEATHSIG, SIGKILL);
                     signal(SIGCHLD, SIG_DFL); /* it waits for what it runs */
                     signal(SIGALRM, SIG_DFL);
-                    prctl(PR_SET_PDEATHSIG, SIGKILL);
                     alarm((unsigned)seconds_for(&request));
                 }
                 answer_request(&request, answer);
