@@ -25,11 +25,13 @@
 #include "common/tree_digest.h"
 #include "supervisor/files.h"
 #include "supervisor/image.h"
+#include "supervisor/job.h"
 
 enum {
     FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
     LOCK_MS = 120000,
     LOCK_PAUSE_MS = 50,
+    SWEEP_SECONDS = 600,
     MANIFEST_BYTES = 128 * 1024,
     SPARE_PERCENT = 5, /* of the images' file system, which the host may need */
 };
@@ -97,22 +99,54 @@ static int take_lock(int images, int64_t patience_ms, struct error *err)
     return take_fd(&lock);
 }
 
+/* Calls `call` for the folder of each that is under way, or was. Returns how many there are. */
+static int each_work(int images, int (*call)(int images, const char *name, struct error *err),
+                     struct error *err)
+{
+    DIR *directory = fdopendir(fcntl(images, F_DUPFD_CLOEXEC, 3));
+    struct dirent *entry;
+    int count = 0;
+
+    while (directory && count >= 0 && (entry = readdir(directory))) {
+        if (strncmp(entry->d_name, WORK, strlen(WORK)) != 0)
+            continue;
+        count++;
+        if (call && call(images, entry->d_name, err) < 0)
+            count = -1;
+    }
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+static int sweep_work(void *data, struct error *err)
+{
+    auto_close int images = open(settings.images, FOLDER & ~O_NOFOLLOW);
+    auto_close int lock = images < 0 ? -1 : take_lock(images, LOCK_MS, err);
+
+    (void)data;
+    if (images < 0)
+        return error_set_errno(err, ERR_INTERNAL, "IMAGES_DIR");
+    return lock < 0 || each_work(images, files_delete_tree, err) < 0 ? -1 : 0;
+}
+
+static void swept(void *data, const struct error *result)
+{
+    (void)data;
+    if (result->kind != ERR_NONE)
+        LOG(ERROR, "sweep_images", V("reason", (const char *)result->message));
+}
+
+/* Its process may be still on its way out, with the lock, and so may a command of sandboxctl that
+ * is well alive: a job waits for either. */
 void image_commit_sweep(void)
 {
     auto_close int images = open(settings.images, FOLDER & ~O_NOFOLLOW);
     struct error error;
-    auto_close int lock = images < 0 ? -1 : take_lock(images, 0, &error);
-    DIR *directory = lock < 0 ? NULL : fdopendir(fcntl(images, F_DUPFD_CLOEXEC, 3));
-    struct dirent *entry;
 
-    /* Without the lock somebody is at work, who removes it as well. */
-    while (directory && (entry = readdir(directory)))
-        if (strncmp(entry->d_name, WORK, strlen(WORK)) == 0 &&
-            files_delete_tree(images, entry->d_name, &error) < 0)
-            LOG(ERROR, "sweep", V("folder", (const char *)entry->d_name),
-                V("reason", (const char *)error.message));
-    if (directory)
-        closedir(directory);
+    if (images >= 0 && each_work(images, NULL, &error) > 0 &&
+        !job_begin("sweep_images", SWEEP_SECONDS, sweep_work, swept, NULL, &error))
+        swept(NULL, &error);
 }
 
 static int make_folder(int parent, const char *name, struct error *err)

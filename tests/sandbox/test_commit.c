@@ -196,7 +196,7 @@ START_TEST(killed_in_the_middle_it_leaves_nothing)
         fixture_stop_supervisor(SIGKILL);
         waitpid(asker, &status, 0);
         ck_assert(fixture_start_supervisor());
-        ck_assert(is_clean());
+        ck_soon(is_clean(), 10000);
         sandbox_link_free(fixture_link);
         fixture_link = NULL;
         fixture_destroy(id);
