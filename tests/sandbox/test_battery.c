@@ -1,10 +1,8 @@
 /* What a tenant could try, all of it, in each way that a command can come to run in a sandbox: see
  * battery/. None may make a difference. */
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
-#include "tests/sandbox/fixture.h"
+#include "tests/sandbox/network.h"
 
 enum { BATTERY_MS = 60000 };
 
@@ -118,22 +116,32 @@ static void host_close(void)
 static const struct way {
     const char *name;
     bool first; /* of all that runs in the sandbox */
+    bool network;
     int64_t uid;
     const char *argv[5];
 } ways[] = {
-    {"first", true, 0, {"/battery"}},
-    {"first, as 1000", true, 1000, {"/battery"}},
-    {"later", false, 0, {"/battery"}},
-    {"later, as 1000", false, 1000, {"/battery"}},
-    {"by su", false, 0, {"/battery", "--as", "1000"}},
-    {"below a shell", false, 0, {"/bin/sh", "-c", "/battery; exit $?"}},
+    {"first", true, false, 0, {"/battery"}},
+    {"first, as 1000", true, false, 1000, {"/battery"}},
+    {"later", false, false, 0, {"/battery"}},
+    {"later, as 1000", false, false, 1000, {"/battery"}},
+    {"by su", false, false, 0, {"/battery", "--as", "1000"}},
+    {"below a shell", false, false, 0, {"/bin/sh", "-c", "/battery; exit $?"}},
+    {"with a network", false, true, 0, {"/battery"}},
+    {"with a network, as 1000", false, true, 1000, {"/battery"}},
 };
 
 /* What another leaves: its directory, its processes, its setuid program. */
 static const char *prepared(const struct way *way)
 {
-    const char *id = fixture_running();
+    const char *id = fixture_id();
+    struct start start = fixture_start(id);
 
+    if (way->network) {
+        start.network = "egress";
+        tell("BATTERY_NETWORK=1");
+    }
+    ck_done(sandbox_create(fixture_connect(), id, &fixture_error));
+    ck_done(sandbox_start(fixture_connect(), &start, &fixture_error));
     if (!way->first) {
         const char *argv[] = {"/battery", "proc.setuid_program_is_left"};
 
@@ -161,7 +169,7 @@ static struct outcome run_battery(const char *id, const struct way *way)
 }
 
 /* Where there is nothing to look at; everything else is looked at. */
-static const char *const skipped[] = {"skip proc.setuid_program"};
+static const char *const skipped[] = {"skip proc.setuid_program", "skip net.interfaces"};
 
 static bool is_fine(const char *line)
 {
@@ -203,9 +211,19 @@ int main(void)
 {
     Suite *suite = suite_create("battery");
     TCase *tests = tcase_create("battery");
+    int count = (int)COUNT(ways);
 
+    if (access("/usr/sbin/nft", X_OK) == 0) {
+        enter_own_network();
+        setenv("EGRESS", "1", 1);
+    } else {
+        printf("skipped: with a network, since nft(8) is not installed\n");
+        while (ways[count - 1].network)
+            count--;
+    }
+    setenv("TMP_INODES", "8192", 1); /* all are taken, again and again */
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, nothing_is_let_out, 0, (int)COUNT(ways));
+    tcase_add_loop_test(tests, nothing_is_let_out, 0, count);
     suite_add_tcase(suite, tests);
     return fixture_main(suite);
 }

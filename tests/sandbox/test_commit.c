@@ -97,7 +97,8 @@ START_TEST(extended_attributes_go_along)
     const char *id = running_on("base");
     char before[512];
 
-    if (fixture_run(id, "command -v python3", 20000).result.exit_code != 0) {
+    auto_outcome struct outcome python = fixture_run(id, "command -v python3", 20000);
+    if (python.result.exit_code != 0) {
         fixture_destroy(id);
         return;
     }
