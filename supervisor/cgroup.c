@@ -506,22 +506,37 @@ static void limits_lift(const struct hierarchy *at, const char *sandbox)
     }
 }
 
-void cgroup_signal(const char *sandbox)
+static bool kill_unified(const struct hierarchy *at, const char *sandbox)
 {
     char path[PATH_MAX];
 
-    for (size_t i = 0; i < hierarchy_count; i++) {
-        snprintf(path, sizeof(path), "%s/%s/cgroup.kill", hierarchies[i].path, sandbox);
-        if (hierarchies[i].unified && file_write(path, "1") == 0)
-            continue;
-        snprintf(path, sizeof(path), "%s/%s/cgroup.procs", hierarchies[i].path, sandbox);
-        kill_listed(path);
-    }
+    snprintf(path, sizeof(path), "%s/%s/cgroup.kill", at->path, sandbox);
+    return at->unified && file_write(path, "1") == 0;
+}
+
+static void kill_in(const struct hierarchy *at, const char *sandbox)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s/cgroup.procs", at->path, sandbox);
+    kill_listed(path);
+}
+
+/* Where there is a unified hierarchy every process of a sandbox began in it. */
+void cgroup_signal(const char *sandbox)
+{
+    for (size_t i = 0; i < hierarchy_count; i++)
+        if (kill_unified(&hierarchies[i], sandbox))
+            return;
+    for (size_t i = 0; i < hierarchy_count; i++)
+        kill_in(&hierarchies[i], sandbox);
 }
 
 void cgroup_kill(const char *sandbox)
 {
-    cgroup_signal(sandbox);
+    for (size_t i = 0; i < hierarchy_count; i++)
+        if (!kill_unified(&hierarchies[i], sandbox))
+            kill_in(&hierarchies[i], sandbox);
     for (size_t i = 0; i < hierarchy_count; i++)
         limits_lift(&hierarchies[i], sandbox);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -416,10 +417,15 @@ static void spawn_ready(struct watch *watch, uint32_t events)
 
 static int make_boot(char boot[BOOT_LENGTH + 1], struct error *err)
 {
-    auto_fclose FILE *file = fopen("/proc/sys/kernel/random/uuid", "re");
+    uint64_t random[2];
 
-    if (!file || fscanf(file, "%36s", boot) != 1)
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
         return error_set_errno(err, ERR_INTERNAL, "boot id");
+    /* A UUID of version 4 (RFC 9562). */
+    snprintf(boot, BOOT_LENGTH + 1, "%08x-%04x-4%03x-%04x-%012llx", (unsigned)(random[0] >> 32),
+             (unsigned)(random[0] >> 16) & 0xffff, (unsigned)random[0] & 0xfff,
+             (unsigned)(random[1] >> 48 & 0x3fff) | 0x8000,
+             (unsigned long long)(random[1] & 0xffffffffffff));
     return 0;
 }
 
