@@ -107,10 +107,16 @@ static void ask(int workspace, int trash, uint8_t what, const char *path, const 
 
     switch (what % 7) {
     case 0:
-        result = fd = files_open(workspace, path, &status, &err);
+        if (what & 128)
+            result = files_stat(workspace, path, &status, &err);
+        else
+            result = fd = files_open(workspace, path, &status, &err);
         break;
     case 1:
-        result = files_each(workspace, path, count_entry, &count, &err);
+        if (what & 128)
+            result = files_set_mode(workspace, path, 0755, &err);
+        else
+            result = files_each(workspace, path, count_entry, &count, &err);
         break;
     case 2:
         result = fd = files_create(workspace, path, what & 0777, &upload, &err);
@@ -121,7 +127,8 @@ static void ask(int workspace, int trash, uint8_t what, const char *path, const 
         }
         break;
     case 3:
-        result = files_make_directory(workspace, path, &err);
+        result = what & 128 ? files_move(workspace, path, other, &err)
+                            : files_make_directory(workspace, path, &err);
         break;
     case 4:
         result = files_remove(workspace, trash, path, what & 128, &err);
@@ -175,7 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         used = take_text(data, size, path, sizeof(path));
         data += used, size -= used;
         other[0] = '\0';
-        if (what % 7 >= 5) {
+        if (what % 7 >= 5 || (what % 7 == 3 && what & 128)) {
             used = take_text(data, size, other, sizeof(other));
             data += used, size -= used;
         }

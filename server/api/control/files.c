@@ -30,7 +30,9 @@ struct workspace_entry {
 };
 
 static const struct field workspace_entry_fields[] = {
-    {TEXT(workspace_entry, path), .about = "relative to the workspace"},
+    {TEXT(workspace_entry, path),
+     .about = "relative to the workspace; a byte that is no UTF-8 stands as U+FFFD and its two "
+              "hexadecimal digits, and is meant so wherever a path is given"},
     {TEXT(workspace_entry, kind), .about = "file, directory, symlink or other"},
     {NUMBER(workspace_entry, size)},
     {TEXT(workspace_entry, permissions), .about = "as rw-r--r--"},
