@@ -32,6 +32,7 @@
 #include "common/clock.h"
 #include "supervisor/init.h"
 #include "supervisor/names.h"
+#include "supervisor/tails.h"
 #include "supervisor/trees.h"
 
 enum { MONITOR_ENDED = 0, MONITOR_TIMED_OUT = 71, MONITOR_ABORTED = 72, MONITOR_FAILED = 73 };
@@ -41,9 +42,12 @@ enum {
     KILL_LEAVE_MS = 1300,
     KILL_SETTLE_MS = 50, /* in which init hears nothing else */
     MONITOR_GRACE_MS = 1000,
+    OWN_EVENTS = 4,
     OVERFLOW_ID = 65534,
     SAVED_ID = 65535
 };
+
+enum { COUNT_TAILS = 2 }; /* standard output and error */
 
 struct exec {
     enum { FREE, RUNNING, ENDED } state;
@@ -53,7 +57,8 @@ struct exec {
     pid_t monitor; /* until it is reaped, also when FREE; 0 while RUNNING: init looks after the
                       command itself */
     pid_t command; /* 0: not announced yet */
-    int abort_fd;  /* the monitor ends the tree when this is closed; -1 */
+    int tails[COUNT_TAILS]; /* its pipes: see tails.h; -1 */
+    int abort_fd;           /* the monitor ends the tree when this is closed; -1 */
     uint32_t flags;
     int status;
     int64_t started_ms;
@@ -300,6 +305,10 @@ static void exec_end(struct exec *exec, int status)
     exec->abort_fd = -1;
     exec->sent = false;
     send_event(exec, INIT_ENDED);
+    for (size_t i = 0; i < COUNT_TAILS; i++) {
+        tails_keep(exec->tails[i]);
+        exec->tails[i] = -1;
+    }
 }
 
 static void exec_begin(int *fds)
@@ -328,7 +337,8 @@ static void exec_begin(int *fds)
         refuse(request->id, errno);
         return;
     }
-    *exec = (struct exec){.id = request->id, .abort_fd = -1, .started_ms = clock_ms()};
+    *exec = (struct exec){
+        .id = request->id, .abort_fd = -1, .tails = {-1, -1}, .started_ms = clock_ms()};
     exec->deadline_ms = exec->started_ms + request->timeout_ms;
     exec->monitor = _Fork();
     if (exec->monitor == 0) {
@@ -343,6 +353,9 @@ static void exec_begin(int *fds)
     }
     exec->abort_fd = abort_pipe[1];
     exec->state = RUNNING;
+    /* While the command begins. */
+    for (size_t i = 0; i < COUNT_TAILS; i++)
+        exec->tails[i] = tails_open(fds[1 + i]);
 }
 
 static void hear_announcements(void)
@@ -600,6 +613,11 @@ static bool unsent(void)
     return false;
 }
 
+static int sooner(int a, int b)
+{
+    return a < 0 ? b : b < 0 || a < b ? a : b;
+}
+
 /* sandbox-init NICE OOM_SCORE_ADJ: both of commands, not its own. */
 int main(int argc, char **argv)
 {
@@ -630,14 +648,18 @@ int main(int argc, char **argv)
         return 1;
     for (;;) {
         bool late = unsent();
-        struct pollfd events[] = {
+        struct pollfd events[OWN_EVENTS + TAILS_MAX] = {
             {.fd = children, .events = POLLIN},
             {.fd = INIT_SOCKET, .events = POLLIN},
             {.fd = control, .events = late ? POLLIN | POLLOUT : POLLIN},
             {.fd = announcements[0], .events = POLLIN},
         };
+        size_t tail_count = tails_count;
 
-        poll(events, 4, tend_overdue());
+        tails_events(events + OWN_EVENTS);
+        poll(events, OWN_EVENTS + tail_count, sooner(tend_overdue(), tails_wait_ms()));
+        /* First: what follows adds to them. */
+        tails_tend(events + OWN_EVENTS, tail_count);
         if (events[3].revents)
             hear_announcements();
         if (events[0].revents) {

@@ -912,7 +912,9 @@ static int exec_wait(struct sandbox_link *link, const struct call *call, int can
     }
 }
 
-/* A pipe whose reading end never blocks us, and whose writing end is an ordinary one. */
+/* A pipe whose reading end never blocks us, and whose writing end is an ordinary one. Init may open
+ * it for reading, too, by which it outlives this process (supervisor/tails.h); so may the command,
+ * whose own words these are. */
 static int make_pipe(int *from, int *to, struct error *err)
 {
     int ends[2];
@@ -922,6 +924,7 @@ static int make_pipe(int *from, int *to, struct error *err)
         return unavailable(err);
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    fchmod(ends[0], 0666);
     *from = ends[0];
     *to = ends[1];
     return 0;

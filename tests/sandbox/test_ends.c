@@ -151,6 +151,33 @@ START_TEST(what_is_left_in_the_background_writes_on)
 }
 END_TEST
 
+/* Who asked is a server that may be started anew, while what was begun goes on. */
+START_TEST(what_is_left_in_the_background_outlives_who_asked)
+{
+    int status;
+    pid_t asker = fork();
+
+    if (asker == 0) {
+        fixture_link = NULL;
+        auto_outcome struct outcome outcome = fixture_run(
+            shared,
+            "rm -f ended; (sleep 0.5; while echo still here; do sleep 0.05; done; sleep 5432.9) & "
+            "(sleep 0.5; head -c 3000000 /dev/zero >&2; echo $? >ended) & echo answered",
+            20000);
+        _exit(strcmp(outcome_text(&outcome), "answered\n") != 0);
+    }
+    ck_assert_int_eq(waitpid(asker, &status, 0), asker);
+    ck_assert_int_eq(status, 0);
+    /* First it waits for room, then init makes some. */
+    ck_prints(shared, "while ! [ -s ended ]; do sleep 0.1; done; cat ended", "0\n");
+    ck_prints(shared,
+              "n=0; for p in /proc/[0-9]*; do grep -q 'still here' $p/cmdline 2>/dev/null && "
+              "n=$((n+1)); done; test $n -ge 1 && echo writes; kill -9 -1",
+              "writes\n");
+    ck_assert_int_eq(fixture_count_processes("5432.9"), 0);
+}
+END_TEST
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 static const struct {
@@ -337,6 +364,7 @@ int main(void)
     tcase_add_test(tests, a_crowd_of_thousands_ends_in_time_and_others_live_on);
     tcase_add_test(tests, a_caller_that_is_killed_takes_its_command_along);
     tcase_add_test(tests, what_is_left_in_the_background_writes_on);
+    tcase_add_test(tests, what_is_left_in_the_background_outlives_who_asked);
     tcase_add_test(tests, a_lack_of_memory_is_told_from_a_kill);
     tcase_add_test(tests, a_sandbox_that_ends_for_want_of_memory_says_so);
     tcase_add_test(tests, each_of_many_has_its_own_answer);
